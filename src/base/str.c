@@ -144,6 +144,12 @@ void tr_str_json(struct tr_str *s, const char *text)
     tr_str_add(s, "\"", 1);
 }
 
+void tr_str_member(struct tr_str *s, const char *before, const char *text)
+{
+    tr_str_add(s, before, strlen(before));
+    tr_str_json(s, text);
+}
+
 enum tr_status tr_format(char *buf, size_t n_buf, const char *fmt, ...)
 {
     va_list args;

@@ -15,7 +15,8 @@ void tr_str_clear(struct tr_str *s);
  */
 void tr_str_add(struct tr_str *s, const char *bytes, size_t n);
 void tr_str_addf(struct tr_str *s, const char *fmt, ...) TR_PRINTF(2, 3);
-void tr_str_json(struct tr_str *s, const char *text);  /* quoted, escaped; bytes that are not UTF-8 become U+FFFD */
+void tr_str_json(struct tr_str *s, const char *text); /* quoted, escaped; bytes that are not UTF-8 become U+FFFD */
+void tr_str_member(struct tr_str *s, const char *before, const char *text); /* tr_str_json after `before`, as it is */
 void tr_str_shell(struct tr_str *s, const char *word); /* quoted for a shell where that is needed */
 bool tr_str_ok(const struct tr_str *s);
 

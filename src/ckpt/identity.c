@@ -147,8 +147,7 @@ enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, c
     tr_hash_hex(id->config, config);
     tr_hash_hex(id->tensors, tensors);
     tr_hash_hex(id->samples, samples);
-    tr_str_addf(out, "{\"schema\": 1, \"path\": ");
-    tr_str_json(out, path);
+    tr_str_member(out, "{\"schema\": 1, \"path\": ", path);
     if (quant[0])
         tr_str_addf(out, ", \"quant\": \"%s\"", quant);
     if (start)

@@ -56,8 +56,7 @@ static enum tr_status add_entry(struct tr_str *s, const struct tr_st_entry *e, u
     if (n && *at % tr_dtype_bytes(e->dtype) != 0)
         return tr_fail(TR_USAGE, "tensor %s: data byte %" PRIu64 " is not aligned for %s; give wider dtypes first",
                        e->name, *at, tr_dtype_name(e->dtype));
-    tr_str_addf(s, ",");
-    tr_str_json(s, e->name);
+    tr_str_member(s, ",", e->name);
     tr_str_addf(s, ":{\"dtype\":\"%s\",\"shape\":[", tr_dtype_safetensors(e->dtype));
     for (int d = 0; d < e->n_dims; d++)
         tr_str_addf(s, "%s%" PRId64, d ? "," : "", e->dims[d]);
@@ -92,10 +91,8 @@ static enum tr_status build_header(struct tr_st_writer *w, const struct tr_st_en
     tr_str_add(s, "\0\0\0\0\0\0\0\0", 8);
     tr_str_addf(s, "{\"__metadata__\":{\"format\":\"pt\"");
     for (size_t i = 0; i < n_metadata; i++) {
-        tr_str_addf(s, ",");
-        tr_str_json(s, metadata[i].key);
-        tr_str_addf(s, ":");
-        tr_str_json(s, metadata[i].value);
+        tr_str_member(s, ",", metadata[i].key);
+        tr_str_member(s, ":", metadata[i].value);
     }
     tr_str_addf(s, "}");
     for (size_t i = 0; i < w->n_slots; i++)

@@ -24,8 +24,7 @@ static enum tr_status list_one(void *ctx, const char *path)
     } else if (l->cfg->json) {
         tr_str_addf(&l->out, "{\"r\": %" PRId64 ", \"lora_alpha\": %.9g, \"base\": ", a->r, a->alpha);
         tr_str_json(&l->out, a->base ? a->base : "");
-        tr_str_addf(&l->out, ", \"path\": ");
-        tr_str_json(&l->out, path);
+        tr_str_member(&l->out, ", \"path\": ", path);
         tr_str_addf(&l->out, "}\n");
     } else {
         tr_str_addf(&l->out, "%6" PRId64 " %8.4g  %-30s %s\n", a->r, a->alpha, a->base ? a->base : "-", path);
@@ -90,8 +89,7 @@ static void print_proof(const struct tr_config *cfg, const struct tr_merge_proof
         add_pair(&out, "max_logit_diff", p, false);
         tr_str_addf(&out, ", ");
         add_pair(&out, "kl", p, true);
-        tr_str_addf(&out, ", \"out\": ");
-        tr_str_json(&out, cfg->output);
+        tr_str_member(&out, ", \"out\": ", cfg->output);
         tr_str_addf(&out, "}\n");
     } else {
         tr_str_addf(&out, "distance from the adapter as it runs, over %" PRId64 " rows%s:\n", cfg->rows,

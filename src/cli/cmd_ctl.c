@@ -90,12 +90,10 @@ static void show(const struct ctl *c)
         if (c->is_answered)
             tr_str_addf(&out, ", \"step\": %" PRId64, c->step);
         if (c->path[0]) {
-            tr_str_addf(&out, ", \"path\": ");
-            tr_str_json(&out, c->path);
+            tr_str_member(&out, ", \"path\": ", c->path);
         }
         if (c->why[0]) {
-            tr_str_addf(&out, ", \"why\": ");
-            tr_str_json(&out, c->why);
+            tr_str_member(&out, ", \"why\": ", c->why);
         }
         tr_str_addf(&out, "}\n");
     } else if (!c->is_answered) {

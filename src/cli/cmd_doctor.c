@@ -26,8 +26,7 @@ void doctor_fact(struct doctor *d, const char *what, const char *fmt, ...)
     tr_str_addf(&d->facts, "%-14s %s\n", what, value);
     tr_str_addf(&d->facts_json, "%s{\"what\": ", d->n_facts++ ? ", " : "");
     tr_str_json(&d->facts_json, what);
-    tr_str_addf(&d->facts_json, ", \"value\": ");
-    tr_str_json(&d->facts_json, value);
+    tr_str_member(&d->facts_json, ", \"value\": ", value);
     tr_str_addf(&d->facts_json, "}");
 }
 
@@ -36,10 +35,8 @@ void doctor_problem(struct doctor *d, int takes, const char *what, const char *v
     tr_str_addf(&d->problems, "  %s: %s\n    fix: %s\n", what, value, fix);
     tr_str_addf(&d->problems_json, "%s{\"what\": ", d->n_problems++ ? ", " : "");
     tr_str_json(&d->problems_json, what);
-    tr_str_addf(&d->problems_json, ", \"value\": ");
-    tr_str_json(&d->problems_json, value);
-    tr_str_addf(&d->problems_json, ", \"fix\": ");
-    tr_str_json(&d->problems_json, fix);
+    tr_str_member(&d->problems_json, ", \"value\": ", value);
+    tr_str_member(&d->problems_json, ", \"fix\": ", fix);
     tr_str_addf(&d->problems_json, "}");
     for (int i = 0; i < READY_COUNT; i++)
         if (takes == i || takes == READY_ALL)

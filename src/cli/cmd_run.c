@@ -100,8 +100,7 @@ enum tr_status cmd_generate(const struct tr_config *cfg)
     struct tr_str line = { 0 };
     enum tr_status st = tr_generate(cfg, print_piece, &w);
     if (st == TR_OK && cfg->json) {
-        tr_str_addf(&line, "{\"text\": ");
-        tr_str_json(&line, w.text.p ? w.text.p : "");
+        tr_str_member(&line, "{\"text\": ", w.text.p ? w.text.p : "");
         tr_str_addf(&line, ", \"ids\": [%s]}\n", w.ids.p ? w.ids.p : "");
         cli_print(tr_str_ok(&line) ? line.p : "");
     }

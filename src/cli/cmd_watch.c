@@ -34,8 +34,7 @@ static void add_text(const struct tr_ranks *w, struct tr_str *out)
 static void add_json(const char *run, const struct tr_ranks *w, struct tr_str *out)
 {
     struct tr_phase_page page;
-    tr_str_addf(out, "{\"run\": ");
-    tr_str_json(out, run);
+    tr_str_member(out, "{\"run\": ", run);
     tr_str_addf(out, ", \"holder\": %d, \"ranks\": [", w->holder);
     for (int r = 0; r < w->n; r++) {
         double s = tr_rank_seconds(w, r);

@@ -73,8 +73,7 @@ enum tr_status cli_need_output(const struct tr_config *cfg)
 void cli_print_path(const char *path)
 {
     struct tr_str line = { 0 };
-    tr_str_addf(&line, "{\"path\": ");
-    tr_str_json(&line, path);
+    tr_str_member(&line, "{\"path\": ", path);
     tr_str_addf(&line, "}\n");
     cli_print(tr_str_ok(&line) ? line.p : "");
     tr_str_release(&line);

@@ -144,10 +144,8 @@ static void print(const struct run_pair *d, bool is_json)
 {
     struct tr_str out = { 0 };
     if (is_json) {
-        tr_str_addf(&out, "{\"a\": ");
-        tr_str_json(&out, d->path[0]);
-        tr_str_addf(&out, ", \"b\": ");
-        tr_str_json(&out, d->path[1]);
+        tr_str_member(&out, "{\"a\": ", d->path[0]);
+        tr_str_member(&out, ", \"b\": ", d->path[1]);
         tr_str_addf(&out, ", \"has_options\": %s, \"options\": [%s], \"data\": [%s]",
                     d->state[0] && d->state[1] ? "true" : "false", d->options.p ? d->options.p : "",
                     d->data.p ? d->data.p : "");

@@ -266,8 +266,7 @@ void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str
         tr_str_addf(out, "%s\"%s\":%s", comma, opt->name, with_origin ? "{\"value\":" : "");
         tr_value_print(cfg, opt, true, out);
         if (with_origin) {
-            tr_str_addf(out, ",\"origin\":");
-            tr_str_json(out, cfg->full->origins[i].text);
+            tr_str_member(out, ",\"origin\":", cfg->full->origins[i].text);
             tr_str_addf(out, "}");
         }
         comma = ",";

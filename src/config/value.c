@@ -254,8 +254,7 @@ static void print_source(const struct tr_data_source *src, struct tr_str *out)
             print_real(src->weight, out);
         return;
     }
-    tr_str_addf(out, "{\"path\":");
-    tr_str_json(out, src->path);
+    tr_str_member(out, "{\"path\":", src->path);
     if (src->weight != 1.0) {
         tr_str_addf(out, ",\"weight\":");
         print_real(src->weight, out);

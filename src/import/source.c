@@ -62,8 +62,7 @@ void tr_source_give(const struct source *s, struct tr_import *im, const struct t
         tr_str_addf(&part, "#%s", s->split);
     path = tr_str_ok(&part) ? part.p : path;
     if (s->doc->child != NULL) {
-        tr_str_addf(&text, "{\"path\":");
-        tr_str_json(&text, path);
+        tr_str_member(&text, "{\"path\":", path);
         tr_str_addf(&text, ",%s", members + 1);
     } else {
         tr_str_addf(&text, "%s", path);

@@ -53,8 +53,7 @@ static void write_error(struct launch_job *j, const char *how)
         tr_str_addf(&s, "\"code\": null, \"signal\": \"SIG%s\"", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
     else
         tr_str_addf(&s, "\"code\": %d, \"signal\": null", r->code);
-    tr_str_addf(&s, ", \"cause\": ");
-    tr_str_json(&s, how);
+    tr_str_member(&s, ", \"cause\": ", how);
     tr_str_addf(&s, ", \"job\": \"%s\", \"generation\": %d, \"time\": %.3f, \"stderr_tail\": ", j->id, j->generation,
                 tr_clock_wall());
     tr_str_json(&s, tr_tail(r));
@@ -101,8 +100,7 @@ static void write_torchelastic(struct launch_job *j, const char *path, const cha
         return;
     }
     tr_str_addf(&text, "rank %d %s\n%s", j->root->rank, how, tr_tail(j->root));
-    tr_str_addf(&s, "{\"message\": {\"message\": ");
-    tr_str_json(&s, tr_str_ok(&text) ? text.p : how);
+    tr_str_member(&s, "{\"message\": {\"message\": ", tr_str_ok(&text) ? text.p : how);
     tr_str_addf(&s, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%.0f\"}}}\n", tr_clock_wall());
     write_or_report(j, dir, last, &s);
     tr_str_release(&text);

@@ -239,13 +239,10 @@ enum tr_status tr_known_json(const char *name, struct tr_str *out)
     if (!parse_size(name, &size))
         TR_TRY(find(name, &f));
     TR_TRY(tr_known_config(name, &config));
-    tr_str_addf(out, "{\"name\": ");
-    tr_str_json(out, f.row ? f.row->string : name);
-    tr_str_addf(out, ", \"source\": ");
-    tr_str_json(out, f.row ? text_of(f.row, "source") : "derived from the size");
+    tr_str_member(out, "{\"name\": ", f.row ? f.row->string : name);
+    tr_str_member(out, ", \"source\": ", f.row ? text_of(f.row, "source") : "derived from the size");
     if (f.row) {
-        tr_str_addf(out, ", \"date\": ");
-        tr_str_json(out, text_of(f.row, "date"));
+        tr_str_member(out, ", \"date\": ", text_of(f.row, "date"));
     }
     tr_str_addf(out, ", \"config\": %s}", config);
 out:
@@ -266,12 +263,10 @@ static void add_row(const cJSON *row, bool as_json, bool is_first, struct tr_str
     }
     tr_str_addf(out, "%s{\"name\": ", is_first ? "" : ", ");
     tr_str_json(out, row->string);
-    tr_str_addf(out, ", \"model_type\": ");
-    tr_str_json(out, text_of(config, "model_type"));
+    tr_str_member(out, ", \"model_type\": ", text_of(config, "model_type"));
     tr_str_addf(out, ", \"parameters\": %.0f, \"source\": ", n->valuedouble);
     tr_str_json(out, text_of(row, "source"));
-    tr_str_addf(out, ", \"date\": ");
-    tr_str_json(out, text_of(row, "date"));
+    tr_str_member(out, ", \"date\": ", text_of(row, "date"));
     tr_str_addf(out, "}");
 }
 

@@ -257,8 +257,7 @@ void tr_compare_json(const struct tr_measured *m, const struct tr_forecast *f, s
                 m->tokens / m->step_s, m->comm_exposed_s, m->data_wait_s, m->stall_s);
     if (m->bubble >= 0)
         tr_str_addf(out, ", \"bubble\": %.9g", m->bubble);
-    tr_str_addf(out, "}, \"why\": ");
-    tr_str_json(out, why.p ? why.p : "");
+    tr_str_member(out, "}, \"why\": ", why.p ? why.p : "");
     tr_str_addf(out, "}\n");
     tr_str_release(&why);
 }

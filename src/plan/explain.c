@@ -280,8 +280,7 @@ void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, 
     add_sync(q, &s->top[0], &text);
     tr_bottleneck_text(&s->top[0], &text);
     tr_str_json(out, text.p ? text.p : "");
-    tr_str_addf(out, ", \"command\": ");
-    tr_str_json(out, command);
+    tr_str_member(out, ", \"command\": ", command);
     tr_str_addf(out, ", \"budget\": %s}\n", budget);
     tr_str_release(&text);
 }

@@ -143,8 +143,7 @@ static enum tr_status list_chip(const struct tr_machine_file *file, bool as_json
     }
     tr_str_addf(out, "%s{\"name\": ", sep);
     tr_str_json(out, file->name);
-    tr_str_addf(out, ", \"about\": ");
-    tr_str_json(out, words.about);
+    tr_str_member(out, ", \"about\": ", words.about);
     tr_str_addf(out,
                 ", \"usual_cluster\": \"%s\", \"memory_gib\": %.6g, \"tflops\": %.6g, \"memory_gbps\": %.6g, "
                 "\"chips_per_link\": %d, \"fast_gbps\": %.6g, \"slow_gbps\": %.6g, \"price\": %.6g}",
@@ -167,8 +166,7 @@ static enum tr_status list_cluster(const struct tr_machine_file *file, bool as_j
     }
     tr_str_addf(out, "%s{\"name\": ", sep);
     tr_str_json(out, file->name);
-    tr_str_addf(out, ", \"about\": ");
-    tr_str_json(out, words.about);
+    tr_str_member(out, ", \"about\": ", words.about);
     tr_str_addf(out, ", \"chips_per_link\": %d, \"chips_per_host\": %d, ", m.domain, m.node);
     if (m.fast.rate > 0) /* else the chip says it */
         tr_str_addf(out, "\"fast_gbps\": %.6g, ", m.fast.rate * 1e-9);

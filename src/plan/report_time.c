@@ -86,8 +86,7 @@ void tr_forecast_text(const struct tr_forecast_query *a, const struct tr_forecas
 
 void tr_forecast_json(const struct tr_forecast_query *a, const struct tr_forecast *f, struct tr_str *out)
 {
-    tr_str_addf(out, "{\"machine\": ");
-    tr_str_json(out, a->machine->name);
+    tr_str_member(out, "{\"machine\": ", a->machine->name);
     tr_str_addf(out,
                 ", \"chips\": %.0f, \"step_s\": %.9g, \"tokens_per_s\": %.9g, \"mfu\": %.6g, \"hfu\": %.6g, "
                 "\"compute_s\": %.9g, \"bubble_s\": %.9g, \"optimizer_s\": %.9g, \"fixed_s\": %.9g, \"exposed_s\": {",

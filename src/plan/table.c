@@ -86,8 +86,7 @@ void tr_table_text(const struct tr_table_row *row, int n, const struct tr_search
 
 void tr_table_json(const struct tr_table_row *row, int n, const struct tr_search_query *q, struct tr_str *out)
 {
-    tr_str_addf(out, "{\"machine\": ");
-    tr_str_json(out, q->machine.name);
+    tr_str_member(out, "{\"machine\": ", q->machine.name);
     tr_str_addf(out, ", \"gpus\": %d, \"rows\": %.0f, \"sequence_length\": %.0f, \"room_bytes\": %.0f, \"models\": [",
                 q->gpus, q->base.global, q->base.seq, q->room_bytes);
     for (int r = 0; r < n; r++) {

@@ -357,8 +357,7 @@ enum tr_status tr_control_send(const char *output, const char *action, const cha
     sign(secret, id, action, key, value, mac);
     tr_str_addf(&text, "{\"id\": \"%s\", \"action\": \"%s\", \"key\": ", id, action);
     tr_str_json(&text, key);
-    tr_str_addf(&text, ", \"value\": ");
-    tr_str_json(&text, value);
+    tr_str_member(&text, ", \"value\": ", value);
     tr_str_addf(&text, ", \"signature\": \"%s\"}\n", mac);
     if (!tr_str_ok(&text))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for the request"));

@@ -101,8 +101,7 @@ void tr_origin_write(struct tr_str *out)
     bool has_dir = getcwd(dir, sizeof dir) != NULL;
     tr_str_addf(out, "{\"command\": ");
     add_command(out);
-    tr_str_addf(out, ", \"directory\": ");
-    tr_str_json(out, dir);
+    tr_str_member(out, ", \"directory\": ", dir);
     tr_str_addf(out, ", \"version\": \"%s\", \"build\": ", TR_VERSION);
     add_build(out);
     tr_str_addf(out, ", \"git_commit\": ");

@@ -33,8 +33,7 @@ enum { SMALL_BYTES = 4 << 20, N_TEXTS = 5 };
 static void write_card(const struct tr_dirs *from, struct tr_str *out)
 {
     const char *base = from->adapter->base ? from->adapter->base : from->base;
-    tr_str_addf(out, "---\nbase_model: ");
-    tr_str_json(out, base);
+    tr_str_member(out, "---\nbase_model: ", base);
     tr_str_addf(out,
                 "\nlibrary_name: peft\npipeline_tag: text-generation\ntags:\n- lora\n- transformers\n---\n\n"
                 "# An adapter of %s\n\nRank %" PRId64 ", alpha %g; trained with Trireme %s. It is loaded with\n\n"

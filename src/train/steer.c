@@ -88,8 +88,7 @@ static void judge(struct tr_trainer *t, int64_t done, struct tr_control_request 
 static void report(struct tr_trainer *t, int64_t done, const struct tr_control_request *r, enum tr_control_action asked)
 {
     struct tr_str fields = { 0 }, text = { 0 };
-    tr_str_addf(&fields, "\"request\":");
-    tr_str_json(&fields, r->id);
+    tr_str_member(&fields, "\"request\":", r->id);
     tr_str_addf(&fields, ",\"action\":\"%s\",\"step\":%" PRId64 ",\"accepted\":%s", tr_control_word(asked), done,
                 r->why[0] ? "false" : "true");
     tr_str_addf(&text, "request after step %" PRId64 ": %s", done, tr_control_word(asked));
@@ -98,8 +97,7 @@ static void report(struct tr_trainer *t, int64_t done, const struct tr_control_r
         tr_str_addf(&text, " %s %g", tr_control_key_name(r->key), r->value);
     }
     if (r->why[0]) {
-        tr_str_addf(&fields, ",\"why\":");
-        tr_str_json(&fields, r->why);
+        tr_str_member(&fields, ",\"why\":", r->why);
         tr_str_addf(&text, ": refused: %s", r->why);
     }
     if (tr_str_ok(&fields) && tr_str_ok(&text))

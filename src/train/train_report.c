@@ -60,8 +60,7 @@ enum tr_status tr_trainer_report_layout(struct tr_trainer *t)
     if (has_machine && t->trace)
         TR_TRY(show_plan(t, &machine, &query));
     tr_forecast_query_json(&query, &fields);
-    tr_str_addf(&fields, ", \"machine\": ");
-    tr_str_json(&fields, has_machine ? t->cfg->machine : "");
+    tr_str_member(&fields, ", \"machine\": ", has_machine ? t->cfg->machine : "");
     tr_str_addf(&fields, ", \"step_s\": %.9g", f.step_s);
     tr_chosen_text(&query, tr_compiled_bytes(c), f.step_s, &text);
     if (tr_str_ok(&fields) && tr_str_ok(&text))

@@ -36,8 +36,7 @@ void tr_health_json(const struct tr_watch_run *w, struct tr_str *out)
     char name[65] = "";
     (void)gethostname(name, sizeof name - 1);
     tr_host_read("", &host);
-    tr_str_addf(out, "{\"host\":");
-    tr_str_json(out, name);
+    tr_str_member(out, "{\"host\":", name);
     tr_str_addf(out, ",\"cores\":%ld", sysconf(_SC_NPROCESSORS_ONLN));
     if (getloadavg(load, 3) == 3)
         tr_str_addf(out, ",\"load\":[%.2f,%.2f,%.2f]", load[0], load[1], load[2]);

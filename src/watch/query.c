@@ -66,8 +66,7 @@ static void answer_runs(const struct query *q, struct tr_str *out)
         const struct tr_watch_run *w = q->runs[i];
         tr_str_addf(out, "%s{\"dir\":", i ? "," : "");
         tr_str_json(out, w->dir);
-        tr_str_addf(out, ",\"state\":");
-        tr_str_json(out, tr_watch_state(w));
+        tr_str_member(out, ",\"state\":", tr_watch_state(w));
         tr_str_addf(out, ",\"version\":%" PRIu64 "}", w->version);
     }
     tr_str_addf(out, "]");
@@ -105,10 +104,8 @@ static void answer_run(const struct query *q, struct tr_str *out)
 {
     static const char *const once[] = { "config", "layout", "data", "start", "end", "system" };
     const struct tr_watch_run *w = q->w;
-    tr_str_addf(out, "{\"dir\":");
-    tr_str_json(out, w->dir);
-    tr_str_addf(out, ",\"state\":");
-    tr_str_json(out, tr_watch_state(w));
+    tr_str_member(out, "{\"dir\":", w->dir);
+    tr_str_member(out, ",\"state\":", tr_watch_state(w));
     tr_str_addf(out, ",\"version\":%" PRIu64 ",\"now\":%.3f,\"total_steps\":%" PRId64 ",\"skipped_lines\":%" PRId64,
                 w->version, tr_clock_wall(), w->total_steps, w->events ? tr_events_skipped(w->events) : 0);
     add_last_step(&w->steps, out);
@@ -146,8 +143,7 @@ static void answer_ranks(const struct query *q, struct tr_str *out)
         add_real(out, "seconds", seconds < 0 ? (double)NAN : seconds);
         tr_str_addf(out, ",\"action\":\"%s\",\"host\":", tr_phase_text(p->kind, p->place, where, sizeof where));
         tr_str_json(out, p->host);
-        tr_str_addf(out, ",\"site\":");
-        tr_str_json(out, p->is_waiting ? p->site : "");
+        tr_str_member(out, ",\"site\":", p->is_waiting ? p->site : "");
         tr_str_addf(out, "}");
     }
     tr_str_addf(out, "]}");
