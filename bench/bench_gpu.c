@@ -3,8 +3,8 @@
  * each timed alone (waiting after every one, so the sum is more than a step).
  *
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
- *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), lora 0 (rank of an
- * adapter on all linears), dtype float32, grad,
+ *   vocab 50304 and dropout 0 (percent) of gpt2, rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a
+ * document; 0 = a row), lora 0 (rank of an adapter on all linears), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * optim8 0 (1: moments of 8 bits), fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3:
  * as fp4), profile 0, graph 1 (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last

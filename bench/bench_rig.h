@@ -28,11 +28,12 @@ struct rig {
 
 enum rig_base { RIG_LEARNS, RIG_FROZEN, RIG_NF4, RIG_FP4 };
 
-/* What to open. model: a config.json, or NULL: GPT-2 124M without dropout, its vocabulary as the argument says. */
+/* What to open. model: a config.json, or NULL: GPT-2 124M, vocabulary and dropouts as the arguments say. */
 struct rig_shape {
     const char *model, *device;
-    int64_t vocab, rows, length, pack; /* pack: tokens of a document; 0 = a row */
-    int64_t lora;                      /* rank of an adapter on all linears; 0 = all weights learn */
+    int64_t vocab, dropout;     /* GPT-2 124M: percent of all its dropouts */
+    int64_t rows, length, pack; /* pack: tokens of a document; 0 = a row */
+    int64_t lora;               /* rank of an adapter on all linears; 0 = all weights learn */
     int n_threads;
     enum rig_base base;            /* what all parameters but vectors are */
     struct tr_compile_options opt; /* n_micro, dtypes, recompute, column and the like; sizes are filled in */
@@ -69,8 +70,8 @@ static inline enum tr_status rig_config(const struct rig_shape *s, cJSON **out)
     enum tr_status st =
         tr_format(gpt2, sizeof gpt2,
                   "{\"model_type\":\"gpt2\",\"vocab_size\":%d,\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
-                  "\"n_positions\":1024,\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}",
-                  (int)s->vocab);
+                  "\"n_positions\":1024,\"resid_pdrop\":%g,\"embd_pdrop\":%g,\"attn_pdrop\":%g}",
+                  (int)s->vocab, (double)s->dropout / 100, (double)s->dropout / 100, (double)s->dropout / 100);
     return st == TR_OK ? tr_json_parse(gpt2, strlen(gpt2), "gpt2", out) : st;
 }
 
@@ -216,8 +217,8 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
     return d;
 }
 
-/* [CONFIG.json|gpt2] rows length micro threads pack lora dtype grad state device recompute fuse fp8 any_order optim8,
- * with the defaults that bench_gpu.c names. */
+/* [CONFIG.json|gpt2] vocab dropout rows length micro threads pack lora dtype grad state device recompute fuse fp8
+ * any_order optim8, with the defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
@@ -227,7 +228,8 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
     return (struct rig_shape){
         .model = strcmp(model, "gpt2") == 0 ? NULL : model,
         .device = device,
-        .vocab = 50304,
+        .vocab = arg_number(argc, argv, "vocab", "50304"),
+        .dropout = arg_number(argc, argv, "dropout", "0"),
         .rows = arg_number(argc, argv, "rows", "4"),
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),

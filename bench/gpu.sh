@@ -17,6 +17,7 @@
 #     limit            20     80   the composite limit of this board, today (limit.py)
 #     steps           270    280   tokens/s of every row, with a table of ops
 #     torch           180    200   the peer's rows (torch_train.py)
+#   families          120    300   shapes that each engine of attention takes: packed documents, windows, caps, dropout, heads of 256
 #   lean              500    560   adapters on a base in bf16 and in 4 bits, and the peer's rows (torch_lean.py; PEERS: where bitsandbytes and liger are)
 #   checks            400          down to curves side by side
 #     ops              30    200   the op case table against the CPU reference, twice for the same bits; attention blocks
@@ -36,7 +37,7 @@ bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
 IFS=' ' read -r -a only <<<"${TR_OPS:-}"
-declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560
+declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300
     [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
@@ -192,6 +193,19 @@ part_steps() {
         v() { value "$1" "$out/step.txt"; }
         say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v of_peak) | $(v bytes) | $(v beside) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
     done <<<"$rows"
+}
+families='
+llama-1b-docs256     - bench/models/llama-1b.json rows=8 length=2048 pack=256
+llama-1b-8k-docs512  - bench/models/llama-1b.json rows=2 length=8192 pack=512
+llama-1b-32k-docs1k  - bench/models/llama-1b.json rows=1 length=32768 pack=1024
+gemma-3-1b           - bench/models/gemma-3-1b.json rows=4 length=2048
+gemma-2-2b           - bench/models/gemma-2-2b.json rows=2 length=2048
+gpt2-124m-dropout    - gpt2 rows=16 length=1024 vocab=50257 dropout=10
+gpt2-124m-none       - gpt2 rows=16 length=1024
+mistral-1b-16k       - bench/models/mistral-1b.json rows=1 length=16384
+'
+part_families() {
+    rows=$families part_steps
 }
 lean='
 llama-8b-lora      lora,llama-8b,4,2048,liger       lora=16

@@ -70,12 +70,19 @@ static inline int64_t longest_side(struct built *b)
 }
 
 /* Set by a test whose matrix products may round a partial result to the stored type (a bias or an old value added in a
- * second kernel, logits kept in bf16): a few roundings of the largest result more. */
+ * second kernel, logits kept in bf16, probabilities as the operand of a product): a few roundings of the largest result
+ * more. */
 static bool products_round;
 
 static inline bool rounds_inside(struct built *b)
 {
-    bool is_product = b->c.op == TR_OP_LINEAR || b->c.op == TR_OP_LINEAR_DX || b->c.op == TR_OP_LINEAR_DW;
+    static const enum tr_opcode products[] = {
+        TR_OP_LINEAR,        TR_OP_LINEAR_DX,      TR_OP_LINEAR_DW,          TR_OP_ATTENTION,
+        TR_OP_ATTENTION_BWD, TR_OP_RING_ATTENTION, TR_OP_RING_ATTENTION_BWD,
+    };
+    bool is_product = false;
+    for (size_t i = 0; i < TR_COUNT_OF(products); i++)
+        is_product |= b->c.op == products[i];
     return shape_of(b->c.op)->rounds_inside || (products_round && is_product);
 }
 

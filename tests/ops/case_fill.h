@@ -17,9 +17,22 @@ static inline double number(uint64_t stream, int64_t row, int64_t col)
     return 2.0 * (double)tr_u01(r.v[0]) - 1.0;
 }
 
+/* The first row of the document of a row. Ragged ones begin anew in every row of tokens. */
+static inline int64_t document_of(const struct op_case *r, int64_t row)
+{
+    static const int lengths[] = { 1, 70, 1, 2, 130, 7, 64, 33 };
+    int64_t len = r->pack ? r->pack : r->n;
+    if (r->pack != RAGGED)
+        return row / len * len;
+    int64_t at = row / r->attr.seq_len * r->attr.seq_len;
+    for (size_t i = 0; at + lengths[i % TR_COUNT_OF(lengths)] <= row; i++)
+        at += lengths[i % TR_COUNT_OF(lengths)];
+    return at;
+}
+
 static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream, int64_t row)
 {
-    int64_t len = r->pack ? r->pack : r->n;
+    int64_t len = r->pack > 0 ? r->pack : r->n;
     int64_t span = r->v + 2 * r->index_spread;
     int64_t random = span > 0 ? (int64_t)(tr_philox(stream, 0, (uint64_t)row).v[1] % (uint64_t)span) : 0;
     switch (kind) {
@@ -28,17 +41,18 @@ static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream,
     case 't':
         return row % 4 == 3 ? -1 : random; /* every fourth row has no target */
     case 'b':
-        return row / len * len;
+        return document_of(r, row);
     case 'o': { /* documents 2k and 2k + 1 are a pair; one that is left has none */
         int64_t doc = row / len, other = doc ^ 1;
         return other * len < r->n ? other * len : -1;
     }
     case 's':
-        return DOCUMENT_SAMPLE + row / len; /* crosses the 24 bits that dropout keeps */
+        return DOCUMENT_SAMPLE +
+               document_of(r, row) / (r->pack > 0 ? len : 1); /* crosses the 24 bits that dropout keeps */
     case 'l':
         return row < len ? r->v - len + row : row - len; /* the last of a cache, then padding that counts from 0 */
     default:
-        return row % len;
+        return row - document_of(r, row);
     }
 }
 

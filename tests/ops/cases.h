@@ -8,16 +8,19 @@
 
 #include "ops/shapes.h"
 
+enum { RAGGED = -1 };
+
 struct op_case {
     enum tr_opcode op;
     const char *label;
     int64_t n, d, o, v;
-    int64_t rope_cols, pack; /* pack: rows per document, 0 = one document */
-    int64_t index_spread;    /* embed: indices reach this far outside the table */
-    bool is_bare;            /* optional views absent */
-    bool has_history;        /* quant: with what the past found */
-    int e5m2;                /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
-    bool is_speed;           /* a real size: only --speed runs it */
+    int64_t rope_cols;
+    int64_t pack;         /* rows per document, 0 = one document, RAGGED = of many lengths, in rows of seq_len */
+    int64_t index_spread; /* embed: indices reach this far outside the table */
+    bool is_bare;         /* optional views absent */
+    bool has_history;     /* quant: with what the past found */
+    int e5m2;             /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
+    bool is_speed;        /* a real size: only --speed runs it */
     struct tr_attr attr;
 };
 

@@ -42,13 +42,14 @@ enum { Q, K, V, DO, O, LSE, DQ, DK, DV, N_MATRICES };
 
 struct data {
     float x[N_MATRICES][N_MAX * COLS_MAX];
+    uint16_t half[LSE][N_MAX * COLS_MAX]; /* q, k, v, do, o in bf16 */
     int32_t begin[N_MAX], position[N_MAX];
     int64_t sample[N_MAX];
     float step[TR_STEP_COUNT];
 };
 
-enum who { REFERENCE, FAST, CUDA };
-static struct tr_device gpu; /* TR_TEST_DEVICE=cuda: a copy of the data there, and scratch */
+enum who { REFERENCE, FAST, CUDA, CUDA_BF16 }; /* the last: sums stay in float, as in the ring */
+static struct tr_device gpu;                   /* TR_TEST_DEVICE=cuda: a copy of the data there, and scratch */
 static void *gpu_data, *gpu_scratch;
 enum { GPU_SCRATCH = 128 << 20 };
 
@@ -82,6 +83,14 @@ static struct tr_view matrix(struct data *d, const struct tr_attr *a, int what, 
     return (struct tr_view){ d->x[what] + row * cols, TR_F32, rows, cols, cols };
 }
 
+static struct tr_view half_matrix(struct data *d, const struct tr_attr *a, int what, int64_t row, int64_t rows)
+{
+    int64_t cols = cols_of(a, what);
+    for (int64_t i = row * cols; i < (row + rows) * cols; i++)
+        d->half[what][i] = tr_bf16_of_f32(d->x[what][i]);
+    return (struct tr_view){ d->half[what] + row * cols, TR_BF16, rows, cols, cols };
+}
+
 static struct tr_view vector(void *data, enum tr_dtype dtype, int64_t n)
 {
     return (struct tr_view){ data, dtype, n, 1, 1 };
@@ -99,7 +108,9 @@ static void run(const struct shape *s, struct data *d, enum who who, bool is_bac
     for (int i = 0; i < n_in + n_out; i++) {
         int what = i < n_in ? ins[is_backward][i] : outs[is_backward][i - n_in];
         bool is_kv = what == K || what == V || what == DK || what == DV;
-        *(i < n_in ? &c.in[i] : &c.out[i - n_in]) = matrix(d, &s->attr, what, is_kv ? k : q, n);
+        bool is_half = who == CUDA_BF16 && i < n_in && what < LSE;
+        *(i < n_in ? &c.in[i] : &c.out[i - n_in]) =
+            (is_half ? half_matrix : matrix)(d, &s->attr, what, is_kv ? k : q, n);
     }
     c.in[n_in] = vector(d->begin, TR_I32, s->n);
     c.in[n_in + 1] = vector(d->sample, TR_I64, s->n);
@@ -107,7 +118,7 @@ static void run(const struct shape *s, struct data *d, enum who who, bool is_bac
     c.in[n_in + 3] = (struct tr_view){ d->step, TR_F32, 1, TR_STEP_COUNT, TR_STEP_COUNT };
     for (int i = 0; i < n_out; i++)
         c.accumulate[i] = adds;
-    if (who == CUDA) {
+    if (who >= CUDA) {
         run_on_gpu(d, &c);
         return;
     }
@@ -124,7 +135,7 @@ static void fill(const struct shape *s, struct data *d)
     for (int what = Q; what <= DO; what++)
         for (int64_t i = 0; i < s->n * cols_of(&s->attr, what); i++) {
             bits = bits * 1664525u + 1013904223u;
-            d->x[what][i] = (float)(bits >> 8) * 0x1p-23f - 1.0f;
+            d->x[what][i] = tr_f32_of_bf16(tr_bf16_of_f32((float)(bits >> 8) * 0x1p-23f - 1.0f));
         }
     for (int64_t i = 0; i < s->n; i++) {
         d->begin[i] = (int32_t)(i / s->document * s->document);
@@ -143,7 +154,9 @@ static void by_block(const struct shape *s, struct data *d, enum who who, struct
             run(s, d, who, true, q, k, s->block, true, pool);
 }
 
-static void compare(const struct shape *s, const struct data *want, const struct data *got, const char *who)
+/* bf16: probabilities, their gradients and o are rounded (2^-9 each) where they enter a product. */
+static void compare(const struct shape *s, const struct data *want, const struct data *got, const char *who,
+                    bool is_half)
 {
     static const char *const names[] = { "q", "k", "v", "do", "o", "lse", "dq", "dk", "dv" };
     for (int what = O; what < N_MATRICES; what++) {
@@ -153,7 +166,7 @@ static void compare(const struct shape *s, const struct data *want, const struct
             most = fmax(most, fabs((double)want->x[what][i]));
             off = diff > off || isnan(diff) ? diff : off;
         }
-        if (!(off <= 16 * 0x1p-24 * sqrt((double)s->n) * most))
+        if (!(off <= (is_half ? 0x1p-7 : 16 * 0x1p-24 * sqrt((double)s->n)) * most))
             fail_msg("%s, %s: %s is off by %g of %g", s->name, who, names[what], off, most);
     }
 }
@@ -165,7 +178,7 @@ static void blocks_add_up_to_the_whole(void **state)
     struct tr_pool *pool = NULL;
     assert_true(whole && parts);
     assert_int_equal(tr_pool_open(2, &pool), TR_OK);
-    const char *names[] = { "reference", "fast", "cuda" }, *device = getenv("TR_TEST_DEVICE");
+    const char *names[] = { "reference", "fast", "cuda", "cuda bf16" }, *device = getenv("TR_TEST_DEVICE");
     bool has_gpu = device && strcmp(device, "cuda") == 0;
     if (has_gpu) {
         assert_int_equal(tr_device_open("cuda", &gpu), TR_OK);
@@ -174,14 +187,14 @@ static void blocks_add_up_to_the_whole(void **state)
         assert_int_equal(tr_device_reserve(&gpu, TR_SPACE_DEVICE, GPU_SCRATCH, "scratch", &gpu_scratch), TR_OK);
     }
     for (size_t i = 0; i < TR_COUNT_OF(shapes); i++)
-        for (int who = REFERENCE; who <= (has_gpu ? CUDA : FAST); who++) {
+        for (int who = REFERENCE; who <= (has_gpu ? CUDA_BF16 : FAST); who++) {
             const struct shape *s = &shapes[i];
             fill(s, whole);
             fill(s, parts);
             run(s, whole, REFERENCE, false, 0, 0, s->n, false, pool);
             run(s, whole, REFERENCE, true, 0, 0, s->n, false, pool);
             by_block(s, parts, (enum who)who, pool);
-            compare(s, whole, parts, names[who]);
+            compare(s, whole, parts, names[who], who == CUDA_BF16);
         }
     tr_pool_close(pool);
     free(whole);

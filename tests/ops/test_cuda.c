@@ -107,11 +107,40 @@ static const struct op_case attentions[] = {
       .attr = { HEADS(4, 2, 64), .scale = 0.125f, .seq_len = 256 } },
     { TR_OP_ATTENTION, "documents, window", .n = 512, .pack = 128,
       .attr = { HEADS(2, 1, 128), .scale = 0.09f, .seq_len = 256, .window = 64 } },
+    { TR_OP_ATTENTION, "documents of one token", .n = 200, .pack = 1,
+      .attr = { HEADS(2, 1, 64), .scale = 0.125f, .seq_len = 100 } },
+    { TR_OP_ATTENTION, "documents across rows", .n = 512, .pack = 100,
+      .attr = { HEADS(2, 1, 64), .scale = 0.125f, .seq_len = 256 } },
+    { TR_OP_ATTENTION, "ragged, heads of 16", .n = 1000, .pack = RAGGED,
+      .attr = { HEADS(2, 1, 16), .scale = 0.25f, .seq_len = 500 } },
+    { TR_OP_ATTENTION, "ragged, grouped 64", .n = 1202, .pack = RAGGED,
+      .attr = { HEADS(4, 1, 64), .scale = 0.125f, .seq_len = 601 } },
+    { TR_OP_ATTENTION, "ragged, 80", .n = 333, .pack = RAGGED,
+      .attr = { HEADS(2, 2, 80), .scale = 0.11f, .seq_len = 333 } },
+    { TR_OP_ATTENTION, "ragged, 96, window", .n = 666, .pack = RAGGED,
+      .attr = { HEADS(2, 1, 96), .scale = 0.1f, .seq_len = 333, .window = 50 } },
+    { TR_OP_ATTENTION, "ragged, 128", .n = 1202, .pack = RAGGED,
+      .attr = { HEADS(4, 2, 128), .scale = 0.09f, .seq_len = 601 } },
+    { TR_OP_ATTENTION, "192", .n = 802, .pack = 401, .attr = { HEADS(2, 2, 192), .scale = 0.07f, .seq_len = 401 } },
+    { TR_OP_ATTENTION, "256", .n = 802, .pack = 401, .attr = { HEADS(2, 1, 256), .scale = 0.06f, .seq_len = 401 } },
+    { TR_OP_ATTENTION, "ragged, 256, window", .n = 666, .pack = RAGGED,
+      .attr = { HEADS(4, 1, 256), .scale = 0.06f, .seq_len = 333, .window = 100 } },
+    { TR_OP_ATTENTION, "capped, 256", .n = 802, .pack = 401,
+      .attr = { HEADS(2, 1, 256), .scale = 0.3f, .seq_len = 401, .softcap = 2 } },
+    { TR_OP_ATTENTION, "capped, ragged, 64, window", .n = 666, .pack = RAGGED,
+      .attr = { HEADS(2, 1, 64), .scale = 0.5f, .seq_len = 333, .softcap = 2, .window = 50 } },
+    { TR_OP_ATTENTION, "dropout, 64", .n = 700, .pack = 350,
+      .attr = { HEADS(3, 3, 64), .scale = 0.125f, .seq_len = 350, .dropout_p = 0.1f, .key = 77, .first = 4 } },
+    { TR_OP_ATTENTION, "dropout, ragged, 128", .n = 666, .pack = RAGGED,
+      .attr = { HEADS(2, 1, 128), .scale = 0.09f, .seq_len = 333, .dropout_p = 0.3f, .key = 78 } },
+    { TR_OP_ATTENTION, "dropout, capped, 256, window", .n = 333, .pack = 333,
+      .attr = { HEADS(2, 1, 256), .scale = 0.3f, .seq_len = 333, .dropout_p = 0.2f, .key = 79, .softcap = 2,
+                .window = 99 } },
 };
 
-/* |x - ref| / |ref|. Probabilities are rounded to 16 bits inside, once, and results once more: 2^-9 each in bf16, of
- * both signs; 1e-2 is 2.5 times their sum, and a wrong mask or scale is off by 1e-1 or more. float16 has an eighth of
- * it. */
+/* |x - ref| / |ref|, a ref whose elements are below 1e-3 taken as that large. Probabilities are rounded to 16 bits
+ * inside, once, and results once more: 2^-9 each in bf16, of both signs; 1e-2 is 2.5 times their sum, and a wrong mask
+ * or scale is off by 1e-1 or more. float16 has an eighth of it. */
 static void assert_near(struct built *got, const struct tr_view *x, const struct tr_view *ref, const char *what)
 {
     double diff = 0, size = 0;
@@ -119,7 +148,7 @@ static void assert_near(struct built *got, const struct tr_view *x, const struct
         for (int64_t col = 0; col < ref->cols; col++) {
             double a = tr_ref_get(x, row, col), b = tr_ref_get(ref, row, col);
             diff += (a - b) * (a - b);
-            size += b * b;
+            size += fmax(b * b, 1e-6);
         }
     double error = sqrt(diff / size);
     printf("    %-44s %-3s %.2e\n", got->label, what, error);
@@ -127,9 +156,38 @@ static void assert_near(struct built *got, const struct tr_view *x, const struct
         fail_msg("%s: %s is off by %.3g of its size", got->label, what, error);
 }
 
+/* As training counts them: 0 when a document crosses the end of a row of tokens. */
 static int64_t documents_of(const struct op_case *row)
 {
-    return (row->n + row->pack - 1) / row->pack;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < row->n; i++) {
+        if (i % row->attr.seq_len == 0 && document_of(row, i) != i)
+            return 0;
+        sum += document_of(row, i) == i;
+    }
+    return sum;
+}
+
+/* Runs the call twice: the same bits. */
+static void run_twice(struct on_device *d, struct built *b)
+{
+    unsigned char *first[TR_MAX_OUT];
+    column->kernel(d->c.op)(&d->c);
+    from_device(d, b);
+    for (int k = 0; k < TR_MAX_OUT; k++) {
+        size_t bytes = b->base[TR_MAX_IN + k] ? b->n_bytes[TR_MAX_IN + k] : 0;
+        first[k] = malloc(bytes + 1);
+        assert_non_null(first[k]);
+        if (bytes)
+            memcpy(first[k], b->base[TR_MAX_IN + k], bytes);
+    }
+    column->kernel(d->c.op)(&d->c);
+    from_device(d, b);
+    for (int k = 0; k < TR_MAX_OUT; k++) {
+        if (b->base[TR_MAX_IN + k] && memcmp(first[k], b->base[TR_MAX_IN + k], b->n_bytes[TR_MAX_IN + k]) != 0)
+            fail_msg("%s: out[%d] differs between two runs", b->label, k);
+        free(first[k]);
+    }
 }
 
 static void check_attention(const struct op_case *row, const struct mode *m)
@@ -141,8 +199,7 @@ static void check_attention(const struct op_case *row, const struct mode *m)
     build(&f_ref, row, TR_OP_ATTENTION, m);
     to_device(&f, &df);
     df.c.n_documents = documents_of(row);
-    column->kernel(TR_OP_ATTENTION)(&df.c);
-    from_device(&df, &f);
+    run_twice(&df, &f);
     tr_op_cpu_ref(TR_OP_ATTENTION)(&f_ref.c);
     assert_near(&f, &f.c.out[0], &f_ref.c.out[0], "o");
     const struct op_grad *g = grads;
@@ -152,8 +209,7 @@ static void check_attention(const struct op_case *row, const struct mode *m)
     build_backward(&b, &f, g, m); /* o and lse of this column: their layout is its own */
     to_device(&b, &db);
     db.c.n_documents = documents_of(row);
-    column->kernel(TR_OP_ATTENTION_BWD)(&db.c);
-    from_device(&db, &b);
+    run_twice(&db, &b);
     tr_op_cpu_ref(TR_OP_ATTENTION_BWD)(&b_ref.c);
     for (int k = 0; k < 3; k++)
         assert_near(&b, &b.c.out[k], &b_ref.c.out[k], names[k]);
@@ -295,7 +351,7 @@ static void chunks_of_attention_have_the_bits_of_single_calls(void **state)
     struct big rows = { .n_rows = 4, .attr = { HEADS(32, 8, 64), .scale = 0.125f, .seq_len = 2048 } },
                heads = { .n_rows = 1, .attr = { HEADS(16, 4, 64), .scale = 0.125f, .seq_len = 8192 } };
     (void)state;
-    for (int i = 0; i < 2; i++) { /* whole rows; several documents in a row, so that there is a table */
+    for (int i = 0; i < 2; i++) { /* whole rows; several documents in a row */
         rows.document = i ? 700 : 2048;
         heads.document = i ? 700 : 8192;
         check_chunks(&rows, (struct tr_cuda_chunk){ 2, 8 });

@@ -2,10 +2,10 @@
  * blocks of a longer row.
  *
  * A warp owns one query row and head (for dk and dv: one key row and key head). It takes 32 rows of the other side at a
- * time, one for each lane; sums run in row order, without atomics. These kernels run the cases that cuDNN does not
- * cover; cuDNN runs the others on tensor cores (attention_cudnn.cu).
+ * time, one for each lane; sums run in row order, without atomics. These kernels run what the engines on tensor cores
+ * do not cover; the table of engines is at the end.
  */
-#include "ops/cuda/cuda.cuh"
+#include "ops/cuda/attention_tile.cuh"
 
 enum { WARPS = 4, MAX_D = TR_CUDA_HEAD_DIM_MAX };
 
@@ -66,20 +66,6 @@ template <typename T> __device__ static float dot(const float *shared, const T *
     for (int e = 0; e < d; e++)
         sum += shared[e] * to_f32(row[e]);
     return sum;
-}
-
-/* Merges the stored result of a row with that of new keys: the log-sum-exp of both, and the weight of each. */
-struct merge {
-    float lse, old, fresh;
-};
-
-__device__ static merge merge_of(float was, float now)
-{
-    float top = fmaxf(was, now);
-    if (top == -INFINITY)
-        return merge{ top, 0.0f, 0.0f };
-    float lse = top + logf(expf(was - top) + expf(now - top));
-    return merge{ lse, expf(was - lse), expf(now - lse) };
 }
 
 /* E: columns that a lane owns; O: element type of o. */
@@ -315,24 +301,48 @@ template <typename T, typename O> static void backward(const struct tr_call *c)
     check_launch(c);
 }
 
-void tr_cuda_ATTENTION(const struct tr_call *c)
+/* ---- engines ---- */
+
+static bool plain_attention(const struct tr_call *c)
 {
-    if (tr_cudnn_attention(c))
-        return;
     with_type(c->in[0], [&](auto t) {
         typedef decltype(t) T;
         is_half(c->out[0]) ? forward<T, T>(c) : forward<T, float>(c);
     });
+    return true;
 }
 
-void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
+static bool plain_attention_bwd(const struct tr_call *c)
 {
-    if (tr_cudnn_attention_bwd(c))
-        return;
     with_type(c->in[0], [&](auto t) {
         typedef decltype(t) T;
         is_half(c->out[0]) ? backward<T, T>(c) : backward<T, float>(c);
     });
+    return true;
+}
+
+/* The first that covers a call runs it. What covers it depends on shapes and on how the micro-batch is packed, never on
+ * a clock, so a run that resumes takes the same ones. */
+static const struct {
+    bool (*forward)(const struct tr_call *c), (*backward)(const struct tr_call *c);
+} engines[] = {
+    { tr_cudnn_attention, tr_cudnn_attention_bwd }, /* 16 bits, heads up to 128, one document a row */
+    { tr_tile_attention, tr_tile_attention_bwd },   /* 16 bits, heads up to 256 */
+    { plain_attention, plain_attention_bwd },       /* everything */
+};
+
+void tr_cuda_ATTENTION(const struct tr_call *c)
+{
+    size_t i = 0;
+    while (!engines[i].forward(c))
+        i++;
+}
+
+void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
+{
+    size_t i = 0;
+    while (!engines[i].backward(c))
+        i++;
 }
 
 /* The ring of one rank. */

@@ -1,12 +1,12 @@
 /* attention_cudnn.cu - attention on tensor cores: the forward and backward graphs of cuDNN's fused kernels.
  *
- * A micro-batch is a batch of N / seq_len rows of tokens. Where every row is one document the mask is the diagonal;
- * where rows hold several, scores of pairs from different documents get -inf from a (rows, seq_len, seq_len) table made
- * from `begin`, the same for all heads. Only the backward reads lse, so it is stored (row, head, token), as the library
- * wants it. A call that cuDNN does not cover (fp32, softcap, dropout, odd sizes, documents across rows) returns false,
- * and the caller runs our kernel (attention.cu). When attr.any_order allows it, the backward sums dq over blocks of
- * keys in the order in which they finish, which saves a pass over the scores. Rejected: ragged batches (9.14 and 9.19
- * stop in their backward with an illegal instruction for rows of 1024 tokens).
+ * A micro-batch is a batch of N / seq_len rows of tokens, each one document; the mask is the diagonal and the window.
+ * Only the backward reads lse, so it is stored (row, head, token), as the library wants it. A call that is not covered
+ * (fp32, softcap, dropout, odd sizes, rows of several documents) returns false, and the next engine runs it
+ * (attention.cu). When attr.any_order allows it, the backward sums dq over blocks of keys in the order in which they
+ * finish, which saves a pass over the scores. Rejected for rows of several documents: a table of -inf added to the
+ * scores, which skips no work; ragged batches (9.14 and 9.19 stop in their backward with an illegal instruction for
+ * rows of 1024 tokens).
  *
  * The deterministic backward holds the gradients of the scores. It runs chunk by chunk (tr_cuda_attention_chunk), each
  * a call of its own for some rows, or for some heads of one row; no sum crosses a chunk, so the bits do not depend on
@@ -20,9 +20,9 @@
 /* A call of either direction, in the library's terms. */
 struct sdpa {
     int64_t b, s, h, h_kv, d, window, n; /* n: tokens in all */
-    bool has_table, any_order;
+    bool any_order;
     float scale;
-    const struct tr_view *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv, *begin;
+    const struct tr_view *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
 };
 
 /* The tensors of the call, in the order of the views of struct sdpa. */
@@ -46,9 +46,8 @@ static bool is_covered(const struct tr_call *c, const struct sdpa *a)
     for (size_t i = 0; i < TR_COUNT_OF(all); i++)
         if (!is_plain(all[i], a->q->dtype))
             return false;
-    return library_of(c)->dnn && is_half(*a->q) && c->n_documents > 0 && c->attr.softcap == 0.0f &&
-           c->attr.dropout_p == 0.0f && a->d % 8 == 0 && a->d <= 128 && a->n % a->s == 0 &&
-           (!a->has_table || a->s <= TR_CUDA_MASK_LENGTH) && a->lse->ld == a->h && a->begin->ld == 1;
+    return library_of(c)->dnn && tr_cuda_cudnn_covers(c) && a->n % a->s == 0 && c->n_documents == a->b &&
+           a->lse->ld == a->h;
 }
 
 static struct sdpa sdpa_of(const struct tr_call *c)
@@ -59,7 +58,6 @@ static struct sdpa sdpa_of(const struct tr_call *c)
     a.q = &in[0], a.k = &in[1], a.v = &in[2];
     a.o = is_bwd ? &c->in[4] : &c->out[0];
     a.lse = is_bwd ? &c->in[5] : &c->out[1];
-    a.begin = is_bwd ? &c->in[6] : &c->in[3];
     if (is_bwd)
         a.d_o = &c->in[0], a.dq = &c->out[0], a.dk = &c->out[1], a.dv = &c->out[2];
     a.n = a.q->rows;
@@ -69,24 +67,7 @@ static struct sdpa sdpa_of(const struct tr_call *c)
     a.scale = factor_of(c);
     a.any_order = c->attr.any_order;
     a.b = a.n / a.s;
-    a.has_table = c->n_documents != a.b;
     return a;
-}
-
-/* ---- the table of documents ---- */
-
-/* Fills row i of token row b: 0 from the first token of its document on, -inf before. The diagonal masks the tokens
- * after i. `token0` is the first token of the chunk. */
-template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t token0, int64_t s, T *table)
-{
-    int64_t token = blockIdx.x, first = begin[token0 + token] - token0 - token / s * s;
-    for (int64_t j = threadIdx.x * 8; j < s; j += blockDim.x * 8) {
-        float t[8];
-#pragma unroll
-        for (int v = 0; v < 8; v++)
-            t[v] = j + v < first ? -INFINITY : 0.0f;
-        store<8>(table + token * s + j, t);
-    }
 }
 
 /* ---- parts of both graphs ---- */
@@ -94,7 +75,6 @@ template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t
 struct sdpa_graph {
     struct dnn_graph g;
     const struct sdpa *a;
-    struct dnn_tensor table;
 };
 
 static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, I32 = CUDNN_DATA_INT32, BOOL = CUDNN_DATA_BOOLEAN;
@@ -156,7 +136,7 @@ static struct dnn_tensor index_of(struct sdpa_graph *x, const struct dnn_tensor 
     return dnn_pointwise(&x->g, CUDNN_POINTWISE_GEN_INDEX, math, s, NULL, NULL, type, axis);
 }
 
-/* Masks the scores: the table of documents, the diagonal, the window. */
+/* Masks the scores: the diagonal, the window. */
 static struct dnn_tensor masked(struct sdpa_graph *x, struct dnn_tensor s)
 {
     struct dnn_tensor row = index_of(x, s, 2, F32, I32), col = index_of(x, s, 3, F32, I32);
@@ -170,22 +150,6 @@ static struct dnn_tensor masked(struct sdpa_graph *x, struct dnn_tensor s)
     return s;
 }
 
-/* scale * q.k, with the table of documents. */
-static struct dnn_tensor scaled(struct sdpa_graph *x, const struct dnn_tensor &s, const struct dnn_tensor &scale)
-{
-    struct dnn_tensor y = op2(x, CUDNN_POINTWISE_MUL, s, scale);
-    return x->a->has_table ? op2(x, CUDNN_POINTWISE_ADD, y, x->table) : y;
-}
-
-static void open_table(struct sdpa_graph *x)
-{
-    const struct sdpa *a = x->a;
-    if (!a->has_table)
-        return;
-    x->table = dnn_tensor_of(&x->g, packed4(a->b, 1, a->s, a->s), io_of(x), false);
-    dnn_bind(x->g.p, x->table);
-}
-
 /* ---- the graphs; the order of dnn_bind is the order of pointers below ---- */
 
 static void build_forward(struct sdpa_graph *x)
@@ -196,7 +160,7 @@ static void build_forward(struct sdpa_graph *x)
                       v = rows_of(x, T_V, a->h_kv, false), o = rows_of(x, T_O, a->h, false), lse = stats_of(x, false);
     struct dnn_tensor s = scores(x, F32), max = stats_of(x, true), sum = stats_of(x, true);
     dnn_matmul_to(g, q, k, s);
-    s = masked(x, scaled(x, s, dnn_scalar(g, a->scale)));
+    s = masked(x, op2(x, CUDNN_POINTWISE_MUL, s, dnn_scalar(g, a->scale)));
     dnn_reduce_to(g, CUDNN_REDUCE_TENSOR_MAX, s, max);
     struct dnn_tensor e =
         dnn_pointwise(g, CUDNN_POINTWISE_EXP, F32, op2(x, CUDNN_POINTWISE_SUB, s, max), NULL, NULL, F32, -1);
@@ -248,7 +212,7 @@ static void build_backward(struct sdpa_graph *x)
     /* p = exp(scale * q.k - lse); dv = p^T do */
     struct dnn_tensor s = scores(x, F32), dp = scores(x, F32);
     dnn_matmul_to(g, q, k, s);
-    s = masked(x, op2(x, CUDNN_POINTWISE_SUB, scaled(x, s, scale), lse));
+    s = masked(x, op2(x, CUDNN_POINTWISE_SUB, op2(x, CUDNN_POINTWISE_MUL, s, scale), lse));
     struct dnn_tensor p = dnn_pointwise(g, CUDNN_POINTWISE_EXP, F32, s, NULL, NULL, F32, -1);
     to_keys(x, turned(x, p), d_o, T_DV);
     /* ds = scale * p * (do.v - delta); dk = ds^T q; dq = ds k */
@@ -277,8 +241,9 @@ static void key_of(const struct sdpa *a, bool is_bwd, uint64_t key[20])
 {
     uint32_t scale;
     memcpy(&scale, &a->scale, sizeof scale);
-    const int64_t head[] = { is_bwd | (a->q->dtype == TR_F16) << 1, a->b, a->s, a->h, a->h_kv, a->d, a->window,
-                             a->has_table | a->any_order << 1,      scale };
+    const int64_t head[] = {
+        is_bwd | (a->q->dtype == TR_F16) << 1, a->b, a->s, a->h, a->h_kv, a->d, a->window, a->any_order, scale
+    };
     memset(key, 0, 20 * sizeof *key);
     for (size_t i = 0; i < TR_COUNT_OF(head); i++)
         key[i] = (uint64_t)head[i];
@@ -301,7 +266,6 @@ static struct dnn_plan *plan_of(const struct tr_call *c, const struct sdpa *a, b
     p->is_ok = true;
     struct sdpa_graph x = {};
     x.g.l = l, x.g.p = p, x.a = a;
-    open_table(&x);
     is_bwd ? build_backward(&x) : build_forward(&x);
     dnn_finish(&x.g, workspace);
     l->attention[l->n_attentions++] = p;
@@ -315,7 +279,7 @@ static void *part_of(const struct tr_view *v, int64_t token, int64_t col)
 }
 
 /* Runs the rows of `all` from `row` on and the heads of keys from `head` on, as many as `at_once` says. Divides the
- * scratch as scratch.c counted it: the table, do.o, dq in fp32, and the workspace of the library. */
+ * scratch as scratch.c counted it: do.o, dq in fp32, and the workspace of the library. */
 static bool run_chunk(const struct tr_call *c, const struct sdpa *all, bool is_bwd, struct tr_cuda_chunk at_once,
                       int64_t row, int64_t head)
 {
@@ -326,8 +290,7 @@ static bool run_chunk(const struct tr_call *c, const struct sdpa *all, bool is_b
     a.h_kv = tr_min64(at_once.heads_kv, all->h_kv - head);
     a.h = a.h_kv * group;
     size_t heads = (size_t)(a.n * a.h);
-    char *end = (char *)c->scratch + tr_cuda_scratch(c, 1), *table = (char *)tr_round_up((size_t)c->scratch, 256);
-    char *delta = table + (a.has_table ? tr_round_up((size_t)(a.n * a.s) * 2, 256) : 0);
+    char *end = (char *)c->scratch + tr_cuda_scratch(c, 1), *delta = (char *)tr_round_up((size_t)c->scratch, 256);
     char *dq_sum = delta + (is_bwd ? tr_round_up(heads * 4, 256) : 0);
     char *workspace = dq_sum + (is_bwd && a.any_order ? tr_round_up(heads * (size_t)a.d * 4, 256) : 0);
     if (workspace > end)
@@ -338,16 +301,6 @@ static bool run_chunk(const struct tr_call *c, const struct sdpa *all, bool is_b
     int64_t col = head * group * a.d, col_kv = head * a.d;
     void *ptr[MAX_BOUND];
     int n = 0;
-    if (a.has_table && head == 0) { /* all heads of a row have one table */
-        unsigned threads = (unsigned)tr_min64(128, (int64_t)tr_round_up((size_t)ceil_div(a.s, 8), 32));
-        with_type(*a.q, [&](auto t) {
-            table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, token, a.s,
-                                                                      (decltype(t) *)table);
-        });
-        check_launch(c);
-    }
-    if (a.has_table)
-        ptr[n++] = table;
     ptr[n++] = part_of(a.q, token, col), ptr[n++] = part_of(a.k, token, col_kv);
     ptr[n++] = part_of(a.v, token, col_kv), ptr[n++] = part_of(a.o, token, col);
     if (is_bwd)

@@ -232,10 +232,20 @@ void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const stru
 void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, int64_t cols, const struct tr_view *out,
                        const bool *accumulate, int n_out, float scale);
 
-/* ---- attention_cudnn.cu: false when cuDNN does not cover the call; then our kernel must run it ---- */
+/* ---- engines of attention (attention.cu): false when the engine does not cover the call; then nothing was done ----
+ */
 
 bool tr_cudnn_attention(const struct tr_call *c);
 bool tr_cudnn_attention_bwd(const struct tr_call *c);
+bool tr_tile_attention_covers(const struct tr_call *c);
+bool tr_tile_attention(const struct tr_call *c);
+bool tr_tile_attention_bwd(const struct tr_call *c);
+/* Attention of whole rows, as training calls it, stores lse as (row, head, token), and (token, head) elsewhere. */
+static inline bool tr_cuda_lse_is_by_head(const struct tr_call *c, const struct tr_view *lse)
+{
+    return c->n_documents > 0 && c->attr.seq_len > 0 && lse->rows % c->attr.seq_len == 0 &&
+           lse->ld == c->attr.n_heads_q;
+}
 
 #define X(id, name) void tr_cuda_##id(const struct tr_call *c);
 TR_OP_LIST(X)

@@ -1,7 +1,7 @@
 /* library.cu - the CUDA column of the op table, and the libraries behind it.
  *
  * cuBLASLt and cuDNN are opened by name when a GPU is opened: the program starts without them, and names a missing one
- * only when it is needed. Without cuDNN attention runs on our kernel, which is slower.
+ * only when it is needed. Without cuDNN attention runs on our kernels, which are slower for rows of one document.
  */
 #include "ops/cuda/library.cuh"
 #include "ops/cuda/optim.cuh"

@@ -6,6 +6,13 @@ static bool is_forward(const struct tr_call *c)
     return c->op == TR_OP_ATTENTION || c->op == TR_OP_RING_ATTENTION;
 }
 
+bool tr_cuda_cudnn_covers(const struct tr_call *c)
+{
+    const struct tr_attr *a = &c->attr;
+    bool is_half = c->in[0].dtype == TR_BF16 || c->in[0].dtype == TR_F16;
+    return is_half && a->softcap == 0.0f && a->dropout_p == 0.0f && a->head_dim % 8 == 0 && a->head_dim <= 128;
+}
+
 static int64_t tokens_of(const struct tr_call *c)
 {
     return is_forward(c) ? c->in[0].rows : c->in[1].rows;
@@ -50,14 +57,14 @@ static size_t attention_bytes(const struct tr_call *c, struct tr_cuda_chunk at_o
     const struct tr_attr *a = &c->attr;
     int64_t all = tokens_of(c), n = tr_min64(all, at_once.rows * row_tokens(c));
     int64_t heads = at_once.heads_kv * (a->n_heads_q / a->n_heads_kv);
-    size_t s = tr_round_up((size_t)row_tokens(c), 128);
-    size_t table = s <= TR_CUDA_MASK_LENGTH ? (size_t)n * s * 2 + 4096 : 4096; /* the table of documents */
+    size_t delta = is_forward(c) ? 0 : (size_t)(all * a->n_heads_q) * 4; /* do.o of all tokens, for every engine */
+    if (!tr_cuda_cudnn_covers(c))
+        return delta;
     if (is_forward(c))
-        return table + (32 << 20);
-    /* do.o of all tokens, which our own kernel needs; dq in fp32, or the gradients of the scores; dk and dv of every
-     * query head */
+        return 32 << 20;
+    /* dq in fp32, or the gradients of the scores; dk and dv of every query head */
     size_t wide = (size_t)(n * heads * a->head_dim), dq = a->any_order ? wide * 4 : scores_bytes(c, n, heads);
-    return table + (size_t)(all * a->n_heads_q) * 4 + dq + 2 * wide * 4 + (64 << 20);
+    return 4096 + delta + dq + 2 * wide * 4 + (64 << 20);
 }
 
 static size_t attention(const struct tr_call *c)

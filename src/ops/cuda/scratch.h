@@ -16,10 +16,13 @@ enum {
     TR_CUDA_WORKSPACE = 64 << 20, /* bytes for a matrix product; more never made one faster on Hopper */
     TR_CUDA_PARTS = 1056,         /* blocks of a sum over rows; each writes one partial row */
     TR_CUDA_CHUNK = 65536,        /* elements of a partial sum of squares */
-    TR_CUDA_MASK_LENGTH = 32768,  /* the longest row of tokens for which there is a table of documents */
     TR_CUDA_HEAD_DIM_MAX = 1024,  /* the largest head size of attention */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
 };
+
+/* May cuDNN run attention of this shape where every row of tokens is one document? It depends on type and attr only, so
+ * that the scratch of a call depends on nothing else. */
+bool tr_cuda_cudnn_covers(const struct tr_call *c);
 
 /* Bytes of gradients of scores that the deterministic backward of attention holds at once, where it takes several rows
  * of tokens, and where it takes one. A row is divided later than a batch, because fewer heads fill a GPU less. */

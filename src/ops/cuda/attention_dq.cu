@@ -1,0 +1,139 @@
+/* attention_dq.cu - attention on tensor cores: dq of a tile of queries, which walks over the keys as the forward does.
+ */
+#include "ops/cuda/attention_bwd.cuh"
+#include "ops/cuda/attention_launch.cuh"
+
+template <int D_, int WARPS_, int MT_, int BN_, int STAGES_, int BLOCKS_> struct dq_shape {
+    static constexpr int D = D_, WARPS = WARPS_, MT = MT_, BN = BN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
+    static constexpr bool IS_SMALL = false;
+    static constexpr int BM = WARPS * MT * 16, THREADS = WARPS * 32;
+    static constexpr uint32_t KEYS = BN * (D + 8) * 2, STAGE = 2 * KEYS, SHARED = 2 * BM * (D + 8) * 2 + STAGES * STAGE;
+};
+
+template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body(const bwd_call<T> &f)
+{
+    extern __shared__ __align__(16) char memory[];
+    const tile_call<T> &t = f.t;
+    constexpr int BM = S::BM, BN = S::BN, MT = S::MT, D = S::D, NT = BN / 8;
+    int32_t n_tiles = tr_tiles_of_row(t.row_tokens, BM), n_same = t.n_heads * t.n_rows, x = (int32_t)blockIdx.x;
+    int32_t h = x % t.n_heads, row = x % n_same / t.n_heads;
+    tr_tile q = tr_tile_at(row, n_tiles - 1 - x / n_same, t.row_tokens, BM);
+    int64_t col = (int64_t)h * t.d, kv = (int64_t)(h / t.group) * t.d;
+    tr_seen top = seen_by(t, q.first), bottom = seen_by(t, q.end - 1);
+    int32_t first = top.first, end = bottom.end;
+    if (EXTRA == DROPPED && t.threshold && first < end && first > 0)
+        first -= tr_seen_min(first, *t.position.at(t.rule.row_k + first, 0) % 4);
+    int32_t n_blocks = first < end ? (end - first + BN - 1) / BN : 0;
+    uint32_t q_at = shared_at(memory), do_at = q_at + tile<D>::bytes(BM), kv_at = do_at + tile<D>::bytes(BM);
+    auto copy_keys = [&](int32_t b) {
+        int32_t j = first + b * BN;
+        uint32_t to = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
+        copy_tile<D, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
+        copy_tile<D, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
+    };
+    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, col), t.q.ld, q.end - q.first, t.d);
+    copy_tile<D, BM, S::THREADS>(do_at, f.d_o.at(q.first, col), f.d_o.ld, q.end - q.first, t.d);
+    if (n_blocks > 0)
+        copy_keys(0);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 4;
+    int32_t i = q.first + warp * MT * 16 + (int)threadIdx.x % 32 / 4;
+    float lse2[MT][2], delta[MT][2], dq[MT][D / 8][4];
+    tr_seen sees[MT][2];
+    drawn_row drawn[MT][2] = {};
+    dice d = {};
+    if (EXTRA == DROPPED && t.threshold)
+        d = dice_of(t, h);
+    clear(dq);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int32_t at = tr_seen_min(i + m * 16 + half * 8, q.end - 1);
+            sees[m][half] = seen_by(t, at);
+            lse2[m][half] = *t.lse.at(at, h) * LOG2_E;
+            delta[m][half] = f.delta[(int64_t)h * t.rule.n_q + at];
+            if (EXTRA == DROPPED && t.threshold)
+                drawn[m][half] = drawn_row_of(t, at);
+        }
+    q_at += tile<D>::bytes(warp * MT * 16), do_at += tile<D>::bytes(warp * MT * 16);
+    for (int32_t b = 0; b < n_blocks; b++) {
+        int32_t j = first + b * BN;
+        if (S::STAGES == 1 && b > 0) {
+            __syncthreads();
+            copy_keys(b);
+        }
+        copies_end();
+        __syncthreads();
+        if (S::STAGES > 1 && b + 1 < n_blocks)
+            copy_keys(b + 1);
+        uint32_t k_at = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
+        float s[MT][NT][4], dp[MT][NT][4];
+        clear(s), clear(dp);
+        product_of_rows<T, D>(s, q_at, k_at);
+        product_of_rows<T, D>(dp, do_at, k_at + S::KEYS);
+        bool is_masked = j < bottom.first || j + BN > top.end;
+        int32_t pos0 = EXTRA == DROPPED && t.threshold ? shared_position(t, j, BN) : -1;
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                uint32_t kept = 15;
+                if (EXTRA == DROPPED && t.threshold)
+                    kept = kept_of_queries(t, d, drawn[m], j + n * 8, pos0 < 0 ? -1 : pos0 + n * 8);
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int32_t at = j + n * 8 + 2 * lane + e % 2;
+                    bool sees_it = !is_masked || (at >= sees[m][e / 2].first && at < sees[m][e / 2].end);
+                    pair_of<EXTRA>(t, s[m][n][e], dp[m][n][e], lse2[m][e / 2], delta[m][e / 2], sees_it, kept >> e & 1);
+                }
+            }
+        product_from_result<T, D>(dq, dp, k_at);
+    }
+    if (f.is_f32)
+        store_grad<float>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
+    else
+        store_grad<T>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
+}
+
+template <typename T, typename S, int EXTRA>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) tile_dq(bwd_call<T> f)
+{
+    if constexpr (is_of_this_gpu<S>())
+        tile_dq_body<T, S, EXTRA>(f);
+}
+
+/* ---- the call ---- */
+
+template <int EXTRA, typename T, typename... S>
+static bool first_that_fits(const struct tr_call *c, const bwd_call<T> &f)
+{
+    int64_t n_same = (int64_t)f.t.n_heads * f.t.n_rows;
+    return (tile_launch<S>(c, tile_dq<T, S, EXTRA>, f, tr_tiles_of_row(f.t.row_tokens, S::BM) * n_same) || ...);
+}
+
+/* With caps or dropout some head sizes take the shape of a larger one: fewer kernels to compile. */
+template <int EXTRA, typename T> static bool launch(const struct tr_call *c, const bwd_call<T> &f)
+{
+    int d = f.t.d;
+    if constexpr (EXTRA == PLAIN) {
+        if (d > 64 && d <= 96)
+            return first_that_fits<EXTRA, T, dq_shape<96, 4, 2, 32, 2, 2>>(c, f);
+        if (d > 128 && d <= 192)
+            return first_that_fits<EXTRA, T, dq_shape<192, 4, 1, 32, 2, 1>>(c, f);
+    }
+    if constexpr (EXTRA != CAPPED)
+        if (d <= 64)
+            return first_that_fits<EXTRA, T, dq_shape<64, 4, 2, 64, 2, 2>>(c, f);
+    if (d <= 128)
+        return first_that_fits<EXTRA, T, dq_shape<128, 4, 2, 32, 2, 2>, small<dq_shape<128, 4, 2, 32, 1, 2>>>(c, f);
+    return first_that_fits<EXTRA, T, dq_shape<256, 8, 1, 32, 2, 1>, small<dq_shape<256, 4, 1, 32, 1, 2>>>(c, f);
+}
+
+template <typename T> bool tile_launch_dq(const struct tr_call *c, const bwd_call<T> &f)
+{
+#define RUN(extra) return launch<extra>(c, f)
+    FOR_EXTRA(f.t, RUN);
+#undef RUN
+}
+template bool tile_launch_dq<bf16>(const struct tr_call *c, const bwd_call<bf16> &f);
+template bool tile_launch_dq<f16>(const struct tr_call *c, const bwd_call<f16> &f);
