@@ -40,7 +40,7 @@ static nvtxDomainHandle_t domain(void)
 
 static void range(const char *name)
 {
-    nvtxEventAttributes_t a = { 0 };
+    nvtxEventAttributes_t a = {};
     a.version = NVTX_VERSION;
     a.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
     a.messageType = NVTX_MESSAGE_TYPE_ASCII;

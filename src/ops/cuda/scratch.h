@@ -20,8 +20,8 @@ enum {
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
 };
 
-/* May cuDNN run attention of this shape where every row of tokens is one document? It depends on type and attr only, so
- * that the scratch of a call depends on nothing else. */
+/* May cuDNN run attention of this shape where every row of tokens is one document? It depends on type, shape and
+ * attr only, so that the scratch of a call depends on nothing else. */
 bool tr_cuda_cudnn_covers(const struct tr_call *c);
 
 /* Bytes of gradients of scores that the deterministic backward of attention holds at once, where it takes several rows
