@@ -17,7 +17,7 @@ ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' | while read -r so; do cp -L "$so" "$pack/lib/"; done
 for f in limit.py torch_train.py torch_lean.py; do [ ! -e "$peers/$f" ] || cp "$peers/$f" "$pack/"; done
 sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" >"$pack/source" # where the tests look for their data
-tar -C "$pack" -cf - bin | xz -T0 --lzma2=preset=3,dict=64MiB >"$pack/bin.tar.xz"
+tar -C "$pack" -cf - bin | xz -T0 --lzma2=preset=3,dict=256MiB >"$pack/bin.tar.xz"
 rm -rf "${pack:?}/bin"
 kib=$(du -sk "$pack" | cut -f1)
 echo "$pack: $kib KiB: $(ls "$pack" "$pack/lib" | tr '\n' ' ')"
