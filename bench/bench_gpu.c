@@ -3,7 +3,7 @@
  * each timed alone (waiting after every one, so the sum is more than a step).
  *
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
- *   vocab 50304 and dropout 0 (percent) of gpt2, rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a
+ *   vocab 50304 (of gpt2), dropout 0 (percent), rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a
  * document; 0 = a row), lora 0 (rank of an adapter on all linears), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * optim8 0 (1: moments of 8 bits), fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3:

@@ -28,10 +28,10 @@ struct rig {
 
 enum rig_base { RIG_LEARNS, RIG_FROZEN, RIG_NF4, RIG_FP4 };
 
-/* What to open. model: a config.json, or NULL: GPT-2 124M, vocabulary and dropouts as the arguments say. */
+/* What to open. model: a config.json, or NULL: GPT-2 124M, its vocabulary as the argument says. */
 struct rig_shape {
     const char *model, *device;
-    int64_t vocab, dropout;     /* GPT-2 124M: percent of all its dropouts */
+    int64_t vocab, dropout;     /* vocab: of GPT-2 124M; dropout: percent */
     int64_t rows, length, pack; /* pack: tokens of a document; 0 = a row */
     int64_t lora;               /* rank of an adapter on all linears; 0 = all weights learn */
     int n_threads;
@@ -70,8 +70,8 @@ static inline enum tr_status rig_config(const struct rig_shape *s, cJSON **out)
     enum tr_status st =
         tr_format(gpt2, sizeof gpt2,
                   "{\"model_type\":\"gpt2\",\"vocab_size\":%d,\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
-                  "\"n_positions\":1024,\"resid_pdrop\":%g,\"embd_pdrop\":%g,\"attn_pdrop\":%g}",
-                  (int)s->vocab, (double)s->dropout / 100, (double)s->dropout / 100, (double)s->dropout / 100);
+                  "\"n_positions\":1024}",
+                  (int)s->vocab);
     return st == TR_OK ? tr_json_parse(gpt2, strlen(gpt2), "gpt2", out) : st;
 }
 
@@ -119,7 +119,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     enum tr_status st = TR_OK;
     cJSON *json = NULL;
     struct tr_compile_options opt = s->opt;
-    struct tr_model_options mo = { .rows = s->rows, .sequence_length = s->length };
+    struct tr_model_options mo = { .rows = s->rows, .sequence_length = s->length, .dropout = (double)s->dropout / 100 };
     size_t batch = tr_batch_bytes(s->rows * s->length);
     *r = (struct rig){ .cfg = { .optim = TR_OPTIM_ADAMW,
                                 .learning_rate = 1e-4,

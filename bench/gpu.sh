@@ -200,8 +200,9 @@ llama-1b-8k-docs512  - bench/models/llama-1b.json rows=2 length=8192 pack=512
 llama-1b-32k-docs1k  - bench/models/llama-1b.json rows=1 length=32768 pack=1024
 gemma-3-1b           - bench/models/gemma-3-1b.json rows=4 length=2048
 gemma-2-2b           - bench/models/gemma-2-2b.json rows=2 length=2048
-gpt2-124m-dropout    - gpt2 rows=16 length=1024 vocab=50257 dropout=10
+gpt2-124m-dropout    - gpt2 rows=16 length=1024 dropout=10
 gpt2-124m-none       - gpt2 rows=16 length=1024
+gpt2-124m-50257      - gpt2 rows=16 length=1024 vocab=50257
 mistral-1b-16k       - bench/models/mistral-1b.json rows=1 length=16384
 '
 part_families() {
