@@ -281,23 +281,28 @@ static int by_loss(const void *a, const void *b)
     return (x->s < y->s) - (x->s > y->s);
 }
 
-/* The collective that was waited for the longest, by what it is for. */
+/* What the collectives that took the longest are for. There are few sites and many events: one pass over these. */
 static const char *slowest_site(const struct tr_trace *t)
 {
-    const char *site = NULL;
-    double most = 0;
+    enum { MAX_SITES = 64 };
+    const char *site[MAX_SITES];
+    double us[MAX_SITES] = { 0 };
+    int n = 0, most = 0;
     for (int i = 0; i < t->n; i++) {
-        double us = 0;
-        if (t->event[i].track != COMM || !t->event[i].site)
+        const struct event *ev = &t->event[i];
+        int k = 0;
+        if (ev->track != COMM || !ev->site)
             continue;
-        for (int k = 0; k < t->n; k++)
-            us += t->event[k].track == COMM && t->event[k].site == t->event[i].site ? tr_event_length_us(t, k) : 0;
-        if (us > most) {
-            most = us;
-            site = t->event[i].site;
-        }
+        while (k < n && site[k] != ev->site)
+            k++;
+        if (k == MAX_SITES)
+            continue;
+        if (k == n)
+            site[n++] = ev->site;
+        us[k] += tr_event_length_us(t, i);
+        most = us[k] > us[most] ? k : most;
     }
-    return site ? site : "messages";
+    return n > 0 ? site[most] : "messages";
 }
 
 /* The largest losses, each a hundredth of a step or more. */
