@@ -192,9 +192,9 @@ enum tr_status tr_trace_before(struct tr_trace *t, int64_t step)
         return TR_OK;
     if (step == t->first || t->n == 0)
         st = tr_marks_start(t->marks);
-    if (step == t->first)
+    if (t->n_done == 0)
         tr_profile_range(t->e->dev, true);
-    t->step[step - t->first] = (struct traced_step){ step, tr_marks_now_us(), 0 };
+    t->step[t->n_done] = (struct traced_step){ step, tr_marks_now_us(), 0 };
     t->is_on = st == TR_OK;
     t->e->trace = t;
     tr_mesh_trace(t->e->mesh, &t->tracer);
@@ -271,7 +271,7 @@ static void add_row(struct tr_trace *t, const struct row *r)
 /* Where time goes that the device could do without, and what shortens it. */
 struct lost {
     double s;
-    char text[160];
+    char text[240];
 };
 enum { MOST_LOST = 3 };
 
