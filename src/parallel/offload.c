@@ -31,17 +31,22 @@ size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket)
     return sum;
 }
 
+/* Fates of buckets that learn: a second one where parameters learn apart. */
+static int fate_count(const struct tr_placement *p)
+{
+    return p->n_buckets / (p->model->n_segments + 2) > TR_LEARNS_APART ? 2 : 1;
+}
+
 /* Buckets in the order of updates: those of a segment, then those that learn apart. */
 static int bucket_at(const struct tr_placement *p, int i)
 {
-    int n_fates = p->n_buckets / (p->model->n_segments + 2) > TR_LEARNS_APART ? 2 : 1;
+    int n_fates = fate_count(p);
     return tr_fate_bucket(p->model, i % n_fates ? TR_LEARNS_APART : TR_LEARNS, i / n_fates);
 }
 
 static int bucket_count(const struct tr_placement *p)
 {
-    int n_fates = p->n_buckets / (p->model->n_segments + 2) > TR_LEARNS_APART ? 2 : 1;
-    return n_fates * (p->model->n_segments + 1);
+    return fate_count(p) * (p->model->n_segments + 1);
 }
 
 /* The first buckets stay on the device: the forward needs their new parameters first. */
