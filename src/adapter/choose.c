@@ -72,14 +72,13 @@ out:
 /* With names from the command line or a run file, each must match. A file of PEFT's may list names of other models. */
 static enum tr_status check_names(const struct tr_adapter *a, const struct module_list *l)
 {
-    enum tr_status st = TR_OK;
     bool is_list = !a->is_regex && !a->is_all_linear && !a->config;
     for (size_t i = 0; is_list && i < a->target.n; i++) {
         bool is_there = false;
         for (size_t k = 0; k < l->n && !is_there; k++)
             is_there = tr_adapter_ends_with(l->module[k].target.module, a->target.item[i]);
         if (!is_there)
-            TR_TRY(fail_unknown(l, "lora_target_modules", a->target.item[i], false));
+            TR_PASS(fail_unknown(l, "lora_target_modules", a->target.item[i], false));
     }
     for (size_t i = 0; i < a->saved.n; i++) {
         const struct tr_adapter one = { .saved = { .item = &a->saved.item[i], .n = 1 } };
@@ -87,26 +86,23 @@ static enum tr_status check_names(const struct tr_adapter *a, const struct modul
         for (size_t k = 0; k < l->n && !is_there; k++)
             is_there = tr_adapter_is_saved(&one, l->module[k].target.module);
         if (!is_there)
-            TR_TRY(fail_unknown(l, "modules_to_save", a->saved.item[i], true));
+            TR_PASS(fail_unknown(l, "modules_to_save", a->saved.item[i], true));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Modules that hold others, or have no parameters: none of them may be a target, and a list of layers is no module that
  * could be saved. */
 static enum tr_status check_others(const struct tr_adapter *a, const struct tr_model *m, const struct module_list *l)
 {
-    enum tr_status st = TR_OK;
     size_t n_layers = strcspn(m->arch->layer_prefix, "%") - 1; /* "model.layers" of "model.layers.%d." */
     for (size_t i = 0; i < l->n_other; i++) {
         struct tr_adapter_target t;
-        TR_TRY(tr_adapter_decide(a, m, l->other[i], false, false, false, &t));
+        TR_PASS(tr_adapter_decide(a, m, l->other[i], false, false, false, &t));
         if (t.is_saved && strlen(t.module) == n_layers && strncmp(t.module, m->arch->layer_prefix, n_layers) == 0)
-            TR_TRY(tr_fail(TR_USAGE, "modules_to_save takes the whole list %s; name modules inside of it", t.module));
+            return tr_fail(TR_USAGE, "modules_to_save takes the whole list %s; name modules inside of it", t.module);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status fail_none(const struct tr_adapter *a, const struct module_list *l)
@@ -148,20 +144,18 @@ static enum tr_status check_target(const struct tr_adapter *a, const struct tr_a
 static enum tr_status check_patterns(const char *option, const struct pattern *p, size_t n,
                                      const struct tr_adapter_choice *c)
 {
-    enum tr_status st = TR_OK;
     for (size_t i = 0; i < n; i++) {
         bool is_match = false;
         char shown[128];
         for (size_t k = 0; k < c->n && !is_match; k++)
             if (c->module[k].target.is_target)
-                TR_TRY(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
+                TR_PASS(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
         if (!is_match)
-            TR_TRY(tr_fail(TR_USAGE,
+            return tr_fail(TR_USAGE,
                            "%s %s: no module that gets an adapter has this name; drop it or target the module", option,
-                           tr_escape(p[i].text, shown, sizeof shown)));
+                           tr_escape(p[i].text, shown, sizeof shown));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Elements of one module that are trained. */

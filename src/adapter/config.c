@@ -147,25 +147,22 @@ static enum tr_status check_start(const struct tr_adapter *a)
 
 enum tr_status tr_adapter_check(struct tr_adapter *a)
 {
-    enum tr_status st = TR_OK;
     const cJSON *layers = a->config ? cJSON_GetObjectItemCaseSensitive(a->config, "layers_to_transform") : NULL;
     bool has_layers = a->n_layers || (layers && !cJSON_IsNull(layers)); /* PEFT takes an empty list for given */
     if (has_layers && (a->is_regex || a->is_all_linear))
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "layers_to_transform works with a list of target_modules, not with %s; name the layers "
                        "in the expression, or list the modules",
-                       a->is_regex ? "an expression" : "all-linear"));
+                       a->is_regex ? "an expression" : "all-linear");
     if (a->layers_pattern.n && !has_layers)
-        TR_TRY(tr_fail(TR_USAGE, "layers_pattern %s needs layers_to_transform", a->layers_pattern.item[0]));
+        return tr_fail(TR_USAGE, "layers_pattern %s needs layers_to_transform", a->layers_pattern.item[0]);
     if (a->has_b_bias && a->use_dora)
-        TR_TRY(tr_fail(TR_USAGE, "lora_bias (a bias of B) and use_dora do not go together; drop one of them"));
+        return tr_fail(TR_USAGE, "lora_bias (a bias of B) and use_dora do not go together; drop one of them");
     if (a->has_b_bias && a->init != TR_ADAPTER_KAIMING && a->init != TR_ADAPTER_DEFAULT)
-        TR_TRY(tr_fail(TR_USAGE, "lora_bias (a bias of B) needs init_lora_weights true or false"));
-    TR_TRY(check_ranks(a));
-    TR_TRY(check_start(a));
-    TR_TRY(tr_adapter_compile(a));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "lora_bias (a bias of B) needs init_lora_weights true or false");
+    TR_PASS(check_ranks(a));
+    TR_PASS(check_start(a));
+    return tr_adapter_compile(a);
 }
 
 /* ---- reading ---- */
@@ -194,24 +191,22 @@ static bool is_empty(const cJSON *v)
 
 static enum tr_status check_kind(const cJSON *c)
 {
-    enum tr_status st = TR_OK;
     const char *type = NULL, *task = NULL;
     char shown[64];
-    TR_TRY(tr_json_str(c, "peft_type", true, &type));
+    TR_PASS(tr_json_str(c, "peft_type", true, &type));
     if (strcmp(type, "LORA") != 0)
-        TR_TRY(
-            tr_fail(TR_USAGE, "peft_type \"%s\" is not implemented; only LORA", tr_escape(type, shown, sizeof shown)));
-    TR_TRY(tr_json_str(c, "task_type", false, &task));
+        return tr_fail(TR_USAGE, "peft_type \"%s\" is not implemented; only LORA",
+                       tr_escape(type, shown, sizeof shown));
+    TR_PASS(tr_json_str(c, "task_type", false, &task));
     if (task && strcmp(task, "CAUSAL_LM") != 0)
-        TR_TRY(tr_fail(TR_USAGE, "task_type \"%s\" is not implemented; only CAUSAL_LM",
-                       tr_escape(task, shown, sizeof shown)));
+        return tr_fail(TR_USAGE, "task_type \"%s\" is not implemented; only CAUSAL_LM",
+                       tr_escape(task, shown, sizeof shown));
     for (size_t i = 0; i < TR_COUNT_OF(refused); i++)
         if (!is_empty(cJSON_GetObjectItemCaseSensitive(c, refused[i].key)))
-            TR_TRY(tr_fail(TR_USAGE,
+            return tr_fail(TR_USAGE,
                            "%s: %s is not implemented; merge the adapter with PEFT and train the merged model",
-                           refused[i].key, refused[i].what));
-out:
-    return st;
+                           refused[i].key, refused[i].what);
+    return TR_OK;
 }
 
 static enum tr_status list_length(const cJSON *v, const char *key, size_t *out)
@@ -338,51 +333,45 @@ static enum tr_status read_init(const cJSON *c, struct tr_adapter *a)
 
 static enum tr_status read_scalars(const cJSON *c, struct tr_adapter *a)
 {
-    enum tr_status st = TR_OK;
     const char *base = NULL;
     a->r = 8; /* PEFT's defaults */
     a->alpha = 8;
     a->loraplus_ratio = 1;
-    TR_TRY(tr_json_int(c, "r", false, 1, ADAPTER_RANK_MAX, &a->r));
-    TR_TRY(tr_json_real(c, "lora_alpha", false, &a->alpha));
-    TR_TRY(tr_json_real(c, "lora_dropout", false, &a->dropout));
+    TR_PASS(tr_json_int(c, "r", false, 1, ADAPTER_RANK_MAX, &a->r));
+    TR_PASS(tr_json_real(c, "lora_alpha", false, &a->alpha));
+    TR_PASS(tr_json_real(c, "lora_dropout", false, &a->dropout));
     if (!(a->dropout >= 0 && a->dropout < 1))
-        TR_TRY(tr_fail(TR_USAGE, "\"lora_dropout\" is %g, outside 0 to 1 (the end excluded)", a->dropout));
-    TR_TRY(tr_json_bool(c, "use_rslora", false, &a->use_rslora));
-    TR_TRY(tr_json_bool(c, "use_dora", false, &a->use_dora));
-    TR_TRY(tr_json_bool(c, "lora_bias", false, &a->has_b_bias));
-    TR_TRY(tr_json_bool(c, "ensure_weight_tying", false, &a->ensures_tying));
-    TR_TRY(read_bias(c, a));
-    TR_TRY(read_init(c, a));
-    TR_TRY(tr_json_str(c, "base_model_name_or_path", false, &base));
+        return tr_fail(TR_USAGE, "\"lora_dropout\" is %g, outside 0 to 1 (the end excluded)", a->dropout);
+    TR_PASS(tr_json_bool(c, "use_rslora", false, &a->use_rslora));
+    TR_PASS(tr_json_bool(c, "use_dora", false, &a->use_dora));
+    TR_PASS(tr_json_bool(c, "lora_bias", false, &a->has_b_bias));
+    TR_PASS(tr_json_bool(c, "ensure_weight_tying", false, &a->ensures_tying));
+    TR_PASS(read_bias(c, a));
+    TR_PASS(read_init(c, a));
+    TR_PASS(tr_json_str(c, "base_model_name_or_path", false, &base));
     if (base && base[0] && !(a->base = strdup(base)))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the name of the base"));
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "no memory for the name of the base");
+    return TR_OK;
 }
 
 static enum tr_status read_lists(const cJSON *c, struct tr_adapter *a)
 {
-    enum tr_status st = TR_OK;
     bool is_text = false;
-    TR_TRY(read_words(c, "target_modules", &a->target, &a->is_regex));
+    TR_PASS(read_words(c, "target_modules", &a->target, &a->is_regex));
     if (a->is_regex && strcasecmp(a->target.item[0], "all-linear") == 0) {
         a->is_all_linear = true;
         a->is_regex = false;
     }
     if (a->target.item && a->target.n == 0)
-        TR_TRY(
-            tr_fail(TR_USAGE, "\"target_modules\" is an empty list; name modules, or write null for PEFT's default"));
-    TR_TRY(read_words(c, "exclude_modules", &a->exclude, &a->exclude_is_regex));
-    TR_TRY(read_words(c, "modules_to_save", &a->saved, NULL));
-    TR_TRY(read_words(c, "layers_pattern", &a->layers_pattern, &is_text));
-    TR_TRY(tr_adapter_read_ints(cJSON_GetObjectItemCaseSensitive(c, "layers_to_transform"), "layers_to_transform",
-                                &a->layer, &a->n_layers));
-    TR_TRY(read_pattern(c, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
-    TR_TRY(read_pattern(c, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns));
-    TR_TRY(tr_adapter_read_tokens(c, a));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "\"target_modules\" is an empty list; name modules, or write null for PEFT's default");
+    TR_PASS(read_words(c, "exclude_modules", &a->exclude, &a->exclude_is_regex));
+    TR_PASS(read_words(c, "modules_to_save", &a->saved, NULL));
+    TR_PASS(read_words(c, "layers_pattern", &a->layers_pattern, &is_text));
+    TR_PASS(tr_adapter_read_ints(cJSON_GetObjectItemCaseSensitive(c, "layers_to_transform"), "layers_to_transform",
+                                 &a->layer, &a->n_layers));
+    TR_PASS(read_pattern(c, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
+    TR_PASS(read_pattern(c, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns));
+    return tr_adapter_read_tokens(c, a);
 }
 
 enum tr_status tr_adapter_parse(const char *text, size_t n, const char *what, struct tr_adapter **out)

@@ -83,29 +83,25 @@ static enum tr_status add_other(struct module_list *l, const char *name, size_t 
 /* "model.layers.0.self_attn.q_proj" is held by model, model.layers, ... Those that hold `before` too are there. */
 static enum tr_status add_holders(struct module_list *l, const char *name, const char *before)
 {
-    enum tr_status st = TR_OK;
     size_t n_same = 0;
     while (name[n_same] && name[n_same] == before[n_same])
         n_same++;
     for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
         if ((size_t)(dot - name) >= n_same)
-            TR_TRY(add_other(l, name, (size_t)(dot - name)));
-out:
-    return st;
+            TR_PASS(add_other(l, name, (size_t)(dot - name)));
+    return TR_OK;
 }
 
 static enum tr_status add_leaves(struct module_list *l, const char *prefix, const char *names)
 {
-    enum tr_status st = TR_OK;
     while (*(names += strspn(names, " "))) {
         char name[TR_NAME_MAX];
         int n = (int)strcspn(names, " ");
-        TR_TRY(tr_format(name, sizeof name, "%s%.*s", prefix, n, names));
-        TR_TRY(add_other(l, name, strlen(name)));
+        TR_PASS(tr_format(name, sizeof name, "%s%.*s", prefix, n, names));
+        TR_PASS(add_other(l, name, strlen(name)));
         names += n;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static struct tr_adapter_module *find_module(const struct module_list *l, size_t first, const char *name, size_t n)
@@ -139,7 +135,6 @@ static bool is_added(const char *name)
 static enum tr_status add_segment(const struct tr_model *m, const struct tr_segment *g, bool is_head,
                                   struct module_list *l)
 {
-    enum tr_status st = TR_OK;
     const struct tr_program *p = m->program[g->program];
     size_t first = l->n;
     for (int i = 0; i < p->n_params; i++) {
@@ -150,35 +145,32 @@ static enum tr_status add_segment(const struct tr_model *m, const struct tr_segm
             continue;
         *dot = 0;
         if (is_head && p->param[i].n_dims == 2)
-            TR_TRY(tr_format(name, sizeof name, "lm_head"));
+            TR_PASS(tr_format(name, sizeof name, "lm_head"));
         struct tr_adapter_module *mod = find_module(l, first, name, strlen(name));
         if (!mod) {
             mod = &l->module[l->n++];
             memcpy(mod->target.module, name, sizeof name);
             set_shape(mod, &p->param[i], g->layer >= 0, is_head);
-            TR_TRY(add_holders(l, name, l->n > 1 ? mod[-1].target.module : ""));
+            TR_PASS(add_holders(l, name, l->n > 1 ? mod[-1].target.module : ""));
         }
         mod->has_bias = mod->has_bias || strcmp(dot + 1, "bias") == 0;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status add_family(const struct tr_model *m, struct module_list *l)
 {
-    enum tr_status st = TR_OK;
     const struct family *f = family_of(m->arch->model_type);
     const char *format = m->arch->layer_prefix, *at = strstr(format, "%d"); /* a constant with one %d */
     if (!f)
         return TR_OK;
-    TR_TRY(add_leaves(l, "", f->leaves));
+    TR_PASS(add_leaves(l, "", f->leaves));
     for (int64_t i = 0; i < m->hp.layers; i++) {
         char prefix[TR_NAME_MAX];
-        TR_TRY(tr_format(prefix, sizeof prefix, "%.*s%" PRId64 "%s", (int)(at - format), format, i, at + 2));
-        TR_TRY(add_leaves(l, prefix, f->layer_leaves));
+        TR_PASS(tr_format(prefix, sizeof prefix, "%.*s%" PRId64 "%s", (int)(at - format), format, i, at + 2));
+        TR_PASS(add_leaves(l, prefix, f->layer_leaves));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_adapter_list(const struct tr_model *m, struct module_list *out)

@@ -76,25 +76,22 @@ static enum tr_status take_pattern(const struct tr_words *w, const char *option,
 
 static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter *a)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(take_targets(cfg, a));
-    TR_TRY(take_names(&cfg->exclude_modules, &a->exclude, &a->exclude_is_regex));
+    TR_PASS(take_targets(cfg, a));
+    TR_PASS(take_names(&cfg->exclude_modules, &a->exclude, &a->exclude_is_regex));
     if (cfg->lora_modules_to_save.n)
-        TR_TRY(tr_adapter_words(cfg->lora_modules_to_save.item, cfg->lora_modules_to_save.n, &a->saved));
+        TR_PASS(tr_adapter_words(cfg->lora_modules_to_save.item, cfg->lora_modules_to_save.n, &a->saved));
     if (cfg->layers_pattern.n)
-        TR_TRY(tr_adapter_words(cfg->layers_pattern.item, cfg->layers_pattern.n, &a->layers_pattern));
-    TR_TRY(take_ints(&cfg->layers_to_transform, "layers_to_transform", &a->layer, &a->n_layers));
+        TR_PASS(tr_adapter_words(cfg->layers_pattern.item, cfg->layers_pattern.n, &a->layers_pattern));
+    TR_PASS(take_ints(&cfg->layers_to_transform, "layers_to_transform", &a->layer, &a->n_layers));
     if (cfg->trainable_token_indices.n) {
         a->tokens = calloc(1, sizeof *a->tokens);
         if (!a->tokens)
-            TR_TRY(tr_fail(TR_NOMEM, "no memory for trainable_token_indices"));
+            return tr_fail(TR_NOMEM, "no memory for trainable_token_indices");
         a->n_tokens = 1;
-        TR_TRY(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->tokens->id, &a->tokens->n));
+        TR_PASS(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->tokens->id, &a->tokens->n));
     }
-    TR_TRY(take_pattern(&cfg->rank_pattern, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
-    TR_TRY(take_pattern(&cfg->alpha_pattern, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns));
-out:
-    return st;
+    TR_PASS(take_pattern(&cfg->rank_pattern, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
+    return take_pattern(&cfg->alpha_pattern, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns);
 }
 
 enum tr_status tr_adapter_from_options(const struct tr_config *cfg, struct tr_adapter **out)

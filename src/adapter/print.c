@@ -96,7 +96,6 @@ out:
 /* lora_dropout is a float of PEFT's, which a tree of cJSON does not remember. */
 static enum tr_status print_value(const cJSON *v, int depth, struct tr_str *out)
 {
-    enum tr_status st = TR_OK;
     bool is_list = cJSON_IsArray(v);
     if (cJSON_IsNumber(v)) {
         print_number(v->valuedouble, depth == 1 && v->string && strcmp(v->string, "lora_dropout") == 0, out);
@@ -107,13 +106,12 @@ static enum tr_status print_value(const cJSON *v, int depth, struct tr_str *out)
     } else if (is_list || cJSON_IsObject(v)) {
         tr_str_addf(out, is_list ? "[" : "{");
         if (v->child)
-            TR_TRY(print_children(v, depth, out));
+            TR_PASS(print_children(v, depth, out));
         tr_str_addf(out, is_list ? "]" : "}");
     } else {
         tr_str_addf(out, "null");
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- the shortest suffixes ---- */
@@ -361,40 +359,34 @@ static enum tr_status set_from_options(const struct tr_adapter *a, cJSON *obj)
     static const char *const biases[] = {
         [TR_LORA_BIAS_NONE] = "none", [TR_LORA_BIAS_ALL] = "all", [TR_LORA_BIAS_ONLY] = "lora_only"
     };
-    enum tr_status st = TR_OK;
-    TR_TRY(set(obj, "r", cJSON_CreateNumber((double)a->r)));
-    TR_TRY(set(obj, "lora_alpha", cJSON_CreateNumber(a->alpha)));
-    TR_TRY(set(obj, "use_rslora", cJSON_CreateBool(a->use_rslora)));
-    TR_TRY(set(obj, "use_dora", cJSON_CreateBool(a->use_dora)));
-    TR_TRY(set(obj, "lora_bias", cJSON_CreateBool(a->has_b_bias)));
-    TR_TRY(set(obj, "ensure_weight_tying", cJSON_CreateBool(a->ensures_tying)));
-    TR_TRY(set(obj, "bias", cJSON_CreateString(biases[a->bias])));
-    TR_TRY(set(obj, "init_lora_weights", init_json(a)));
-    TR_TRY(set(obj, "exclude_modules", words_json(&a->exclude, a->exclude_is_regex)));
-    TR_TRY(set(obj, "modules_to_save", words_json(&a->saved, false)));
-    TR_TRY(set(obj, "layers_pattern", words_json(&a->layers_pattern, false)));
-    TR_TRY(set(obj, "layers_to_transform", ints_json(a->layer, a->n_layers)));
-    TR_TRY(
+    TR_PASS(set(obj, "r", cJSON_CreateNumber((double)a->r)));
+    TR_PASS(set(obj, "lora_alpha", cJSON_CreateNumber(a->alpha)));
+    TR_PASS(set(obj, "use_rslora", cJSON_CreateBool(a->use_rslora)));
+    TR_PASS(set(obj, "use_dora", cJSON_CreateBool(a->use_dora)));
+    TR_PASS(set(obj, "lora_bias", cJSON_CreateBool(a->has_b_bias)));
+    TR_PASS(set(obj, "ensure_weight_tying", cJSON_CreateBool(a->ensures_tying)));
+    TR_PASS(set(obj, "bias", cJSON_CreateString(biases[a->bias])));
+    TR_PASS(set(obj, "init_lora_weights", init_json(a)));
+    TR_PASS(set(obj, "exclude_modules", words_json(&a->exclude, a->exclude_is_regex)));
+    TR_PASS(set(obj, "modules_to_save", words_json(&a->saved, false)));
+    TR_PASS(set(obj, "layers_pattern", words_json(&a->layers_pattern, false)));
+    TR_PASS(set(obj, "layers_to_transform", ints_json(a->layer, a->n_layers)));
+    TR_PASS(
         set(obj, "trainable_token_indices", a->n_tokens ? ints_json(a->tokens->id, a->tokens->n) : cJSON_CreateNull()));
-    TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 1)));
-    TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, 1)));
-    TR_TRY(set(obj, "base_model_name_or_path", a->base ? cJSON_CreateString(a->base) : cJSON_CreateNull()));
-out:
-    return st;
+    TR_PASS(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 1)));
+    TR_PASS(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, 1)));
+    return set(obj, "base_model_name_or_path", a->base ? cJSON_CreateString(a->base) : cJSON_CreateNull());
 }
 
 /* Twice the rank and the same scale: alpha / r, or alpha / sqrt(r). */
 static enum tr_status set_converted(const struct tr_adapter *a, cJSON *obj)
 {
-    enum tr_status st = TR_OK;
     double factor = a->use_rslora ? sqrt(2) : 2;
-    TR_TRY(set(obj, "r", cJSON_CreateNumber((double)(2 * a->r))));
-    TR_TRY(set(obj, "lora_alpha", cJSON_CreateNumber(a->alpha * factor)));
-    TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 2)));
-    TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, factor)));
-    TR_TRY(set(obj, "init_lora_weights", cJSON_CreateTrue()));
-out:
-    return st;
+    TR_PASS(set(obj, "r", cJSON_CreateNumber((double)(2 * a->r))));
+    TR_PASS(set(obj, "lora_alpha", cJSON_CreateNumber(a->alpha * factor)));
+    TR_PASS(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 2)));
+    TR_PASS(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, factor)));
+    return set(obj, "init_lora_weights", cJSON_CreateTrue());
 }
 
 enum tr_status tr_adapter_print(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out)

@@ -206,16 +206,14 @@ out:
 static enum tr_status compile_list(enum pattern_form form, const char *const *text, size_t n, int *n_regexes,
                                    struct pattern **out, size_t *n_out)
 {
-    enum tr_status st = TR_OK;
     struct pattern *p = n ? calloc(n, sizeof *p) : NULL;
     if (n && !p)
         return tr_fail(TR_NOMEM, "no memory for %zu patterns", n);
     *out = p;
     *n_out = n;
     for (size_t i = 0; i < n; i++)
-        TR_TRY(tr_adapter_pattern_init(&p[i], form, text[i], n_regexes));
-out:
-    return st;
+        TR_PASS(tr_adapter_pattern_init(&p[i], form, text[i], n_regexes));
+    return TR_OK;
 }
 
 static enum tr_status compile_keys(const struct tr_adapter_pattern *list, size_t n, int *n_regexes,
@@ -233,21 +231,18 @@ static enum tr_status compile_keys(const struct tr_adapter_pattern *list, size_t
 
 enum tr_status tr_adapter_compile(struct tr_adapter *a)
 {
-    enum tr_status st = TR_OK;
     int n = 0;
     struct tr_adapter_regexes *re = a->regexes = calloc(1, sizeof *re);
     if (!re)
         return tr_fail(TR_NOMEM, "no memory for the patterns of an adapter");
     if (a->is_regex)
-        TR_TRY(compile_list(PATTERN_WHOLE, a->target.item, a->target.n, &n, &re->target, &re->n_target));
+        TR_PASS(compile_list(PATTERN_WHOLE, a->target.item, a->target.n, &n, &re->target, &re->n_target));
     if (a->exclude_is_regex)
-        TR_TRY(compile_list(PATTERN_WHOLE, a->exclude.item, a->exclude.n, &n, &re->exclude, &re->n_exclude));
-    TR_TRY(compile_list(PATTERN_SAVED, a->saved.item, a->saved.n, &n, &re->saved, &re->n_saved));
-    TR_TRY(compile_list(PATTERN_LAYER, a->layers_pattern.item, a->layers_pattern.n, &n, &re->layer, &re->n_layer));
-    TR_TRY(compile_keys(a->rank_pattern, a->n_rank_patterns, &n, &re->rank, &re->n_rank));
-    TR_TRY(compile_keys(a->alpha_pattern, a->n_alpha_patterns, &n, &re->alpha, &re->n_alpha));
-out:
-    return st;
+        TR_PASS(compile_list(PATTERN_WHOLE, a->exclude.item, a->exclude.n, &n, &re->exclude, &re->n_exclude));
+    TR_PASS(compile_list(PATTERN_SAVED, a->saved.item, a->saved.n, &n, &re->saved, &re->n_saved));
+    TR_PASS(compile_list(PATTERN_LAYER, a->layers_pattern.item, a->layers_pattern.n, &n, &re->layer, &re->n_layer));
+    TR_PASS(compile_keys(a->rank_pattern, a->n_rank_patterns, &n, &re->rank, &re->n_rank));
+    return compile_keys(a->alpha_pattern, a->n_alpha_patterns, &n, &re->alpha, &re->n_alpha);
 }
 
 static void forget_list(struct pattern *p, size_t n)

@@ -37,15 +37,13 @@ static enum tr_status any_match(const struct pattern *p, size_t n, const char *n
 /* exclude_modules and modules_to_save */
 static enum tr_status is_out(const struct tr_adapter *a, const char *name, bool *out)
 {
-    enum tr_status st = TR_OK;
     if (a->exclude_is_regex)
-        TR_TRY(any_match(a->regexes->exclude, a->regexes->n_exclude, name, out));
+        TR_PASS(any_match(a->regexes->exclude, a->regexes->n_exclude, name, out));
     else
         *out = in_list(&a->exclude, name);
     if (!*out)
-        TR_TRY(any_match(a->regexes->saved, a->regexes->n_saved, name, out));
-out:
-    return st;
+        TR_PASS(any_match(a->regexes->saved, a->regexes->n_saved, name, out));
+    return TR_OK;
 }
 
 /* The first number behind two parts of a name ("model.layers.3.": 3); -1: there is none. */
@@ -163,29 +161,27 @@ static enum tr_status pattern_value(const struct tr_adapter_pattern *list, const
 enum tr_status tr_adapter_decide(const struct tr_adapter *a, const struct tr_model *m, const char *module,
                                  bool is_linear, bool is_embedding, bool is_head, struct tr_adapter_target *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_adapter_target t = { .is_saved = tr_adapter_is_saved(a, module) };
     double r = (double)a->r, alpha = a->alpha;
     bool is_excluded = false;
-    TR_TRY(tr_format(t.module, sizeof t.module, "%s", module));
-    TR_TRY(is_out(a, module, &is_excluded));
+    TR_PASS(tr_format(t.module, sizeof t.module, "%s", module));
+    TR_PASS(is_out(a, module, &is_excluded));
     if (!is_excluded)
-        TR_TRY(is_targeted(a, m, module, is_linear, is_head, &t.is_target));
+        TR_PASS(is_targeted(a, m, module, is_linear, is_head, &t.is_target));
     if (t.is_target && !is_linear && !is_embedding)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "target_modules takes %s, which is neither a linear nor an embedding; name only these, or take "
                        "it out with exclude_modules",
-                       module));
+                       module);
     if (t.is_target && t.is_saved)
-        TR_TRY(tr_fail(TR_USAGE, "%s is a target and in modules_to_save; drop one of them", module));
+        return tr_fail(TR_USAGE, "%s is a target and in modules_to_save; drop one of them", module);
     if (t.is_target) {
-        TR_TRY(pattern_value(a->rank_pattern, a->regexes->rank, a->regexes->n_rank, module, &r));
-        TR_TRY(pattern_value(a->alpha_pattern, a->regexes->alpha, a->regexes->n_alpha, module, &alpha));
+        TR_PASS(pattern_value(a->rank_pattern, a->regexes->rank, a->regexes->n_rank, module, &r));
+        TR_PASS(pattern_value(a->alpha_pattern, a->regexes->alpha, a->regexes->n_alpha, module, &alpha));
         t.r = (int64_t)r;
         t.scale = a->use_rslora ? alpha / sqrt(r) : alpha / r;
     }
     t.trains_bias = a->bias == TR_LORA_BIAS_ALL || (a->bias == TR_LORA_BIAS_ONLY && t.is_target);
     *out = t;
-out:
-    return st;
+    return TR_OK;
 }

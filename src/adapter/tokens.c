@@ -103,19 +103,17 @@ static enum tr_status give(struct tr_adapter_module *mod, const struct tr_adapte
 
 static enum tr_status give_by_name(struct module_list *l, const struct tr_adapter_tokens *t)
 {
-    enum tr_status st = TR_OK;
     size_t n = 0;
     char shown[96];
     for (size_t i = 0; i < l->n; i++)
         if (has_end(l->module[i].target.module, t->module)) {
-            TR_TRY(give(&l->module[i], t));
+            TR_PASS(give(&l->module[i], t));
             n++;
         }
     if (n == 0)
-        TR_TRY(tr_fail(TR_USAGE, "%s: %s is no embedding of this model, nor its head; it has %s and lm_head", key,
-                       tr_escape(t->module, shown, sizeof shown), first_of(l, TR_MODULE_EMBEDDING)->target.module));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "%s: %s is no embedding of this model, nor its head; it has %s and lm_head", key,
+                       tr_escape(t->module, shown, sizeof shown), first_of(l, TR_MODULE_EMBEDDING)->target.module);
+    return TR_OK;
 }
 
 static bool are_same(const struct tr_adapter_tokens *a, const struct tr_adapter_tokens *b)
@@ -143,21 +141,19 @@ static enum tr_status tie(const struct tr_adapter *a, struct tr_adapter_target *
 enum tr_status tr_adapter_choose_tokens(const struct tr_adapter *a, const struct tr_model *m, struct module_list *l,
                                         int64_t *n_trained)
 {
-    enum tr_status st = TR_OK;
     struct tr_adapter_module *table = first_of(l, TR_MODULE_EMBEDDING), *head = first_of(l, TR_MODULE_HEAD);
     TR_BUG_ON(!table || !head);
     for (size_t i = 0; i < a->n_tokens; i++)
-        TR_TRY(a->tokens[i].module ? give_by_name(l, &a->tokens[i]) : give(table, &a->tokens[i]));
+        TR_PASS(a->tokens[i].module ? give_by_name(l, &a->tokens[i]) : give(table, &a->tokens[i]));
     if (m->hp.is_tied)
-        TR_TRY(tie(a, &table->target, &head->target));
+        TR_PASS(tie(a, &table->target, &head->target));
     for (size_t i = 0; i < l->n; i++) {
         const struct tr_adapter_target *t = &l->module[i].target;
         if (t->tokens && (t->is_target || t->is_saved))
-            TR_TRY(tr_fail(TR_USAGE, "%s: %s %s already; drop one of them", key, t->module,
-                           t->is_saved ? "is trained whole (modules_to_save)" : "has an adapter (target_modules)"));
+            return tr_fail(TR_USAGE, "%s: %s %s already; drop one of them", key, t->module,
+                           t->is_saved ? "is trained whole (modules_to_save)" : "has an adapter (target_modules)");
         if (t->tokens && !t->shares_tokens)
             *n_trained += (int64_t)t->tokens->n * m->hp.hidden;
     }
-out:
-    return st;
+    return TR_OK;
 }

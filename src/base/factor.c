@@ -404,7 +404,6 @@ static void first_block(struct search *x)
 
 static enum tr_status find_subspace(struct search *x, int64_t r)
 {
-    enum tr_status st = TR_OK;
     first_block(x);
     int64_t k = x->block;
     for (int cycle = 0; cycle < TR_SVD_CYCLES; cycle++) {
@@ -416,13 +415,12 @@ static enum tr_status find_subspace(struct search *x, int64_t r)
             before = x->count;
             grow(x, x->next, n_last);
         }
-        TR_TRY(rayleigh_ritz(x));
+        TR_PASS(rayleigh_ritz(x));
         k = tr_min64(x->block, x->count);
         if (x->most == x->n || is_found(x, r))
             break;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_svd_top(const float *w, int64_t rows, int64_t cols, int64_t r, struct tr_pool *pool, float *u,

@@ -53,7 +53,6 @@ static int64_t own_generation(void)
 /* point:action[:n[:rank[:generation]]] in `text`, which is cut up; *is_ours is false when it names another process. */
 static enum tr_status parse_row(char *text, int rank, struct failpoint *row, bool *is_ours)
 {
-    enum tr_status st = TR_OK;
     char *fields[5] = { text };
     size_t n_fields = 1;
     for (char *p = text; (p = strchr(p, ':')) != NULL; n_fields++) {
@@ -67,17 +66,16 @@ static enum tr_status parse_row(char *text, int rank, struct failpoint *row, boo
     int64_t only_rank = rank, only_generation = own_generation();
     row->at_hit = 1;
     atomic_init(&row->n_hits, 0);
-    TR_TRY(tr_format(row->point, sizeof row->point, "%s", fields[0]));
-    TR_TRY(parse_action(fields[1], row));
+    TR_PASS(tr_format(row->point, sizeof row->point, "%s", fields[0]));
+    TR_PASS(parse_action(fields[1], row));
     if (n_fields > 2)
-        TR_TRY(tr_parse_int(fields[2], 1, INT64_MAX, &row->at_hit));
+        TR_PASS(tr_parse_int(fields[2], 1, INT64_MAX, &row->at_hit));
     if (n_fields > 3)
-        TR_TRY(tr_parse_int(fields[3], -1, INT_MAX, &only_rank));
+        TR_PASS(tr_parse_int(fields[3], -1, INT_MAX, &only_rank));
     if (n_fields > 4)
-        TR_TRY(tr_parse_int(fields[4], 0, INT64_MAX, &only_generation));
+        TR_PASS(tr_parse_int(fields[4], 0, INT64_MAX, &only_generation));
     *is_ours = only_rank == rank && only_generation == own_generation();
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_failpoint_setup(const char *spec, int rank)

@@ -162,7 +162,6 @@ static enum tr_status scan_escape(struct scan *s, struct tr_str *decoded)
 /* A string whose first quote is here; its value goes into `decoded` unless that is NULL. */
 static enum tr_status scan_string(struct scan *s, struct tr_str *decoded)
 {
-    enum tr_status st = TR_OK;
     size_t first = s->at;
     if (!take(s, '"'))
         return fail_at(s, s->at, "expected a string in double quotes");
@@ -182,10 +181,9 @@ static enum tr_status scan_string(struct scan *s, struct tr_str *decoded)
             return charge(s, s->at - first + MALLOC_BYTES);
         if (!take(s, '\\'))
             return fail_at(s, s->at, "");
-        TR_TRY(scan_escape(s, decoded));
+        TR_PASS(scan_escape(s, decoded));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static bool take_digits(struct scan *s)
@@ -245,7 +243,6 @@ static enum tr_status scan_value(struct scan *s, int depth);
 /* Members up to the closing bracket, which follows the opening one that was just taken. */
 static enum tr_status scan_members(struct scan *s, int depth, bool is_object)
 {
-    enum tr_status st = TR_OK;
     size_t object = s->at;
     char close = is_object ? '}' : ']';
     if (depth > TR_JSON_MAX_DEPTH)
@@ -258,20 +255,19 @@ static enum tr_status scan_members(struct scan *s, int depth, bool is_object)
             skip_blanks(s);
             size_t at = s->at;
             tr_str_clear(&s->key);
-            TR_TRY(scan_string(s, &s->key));
-            TR_TRY(note_key(s, object, at));
+            TR_PASS(scan_string(s, &s->key));
+            TR_PASS(note_key(s, object, at));
             skip_blanks(s);
             if (!take(s, ':'))
                 return fail_at(s, s->at, "expected ':' after the key");
         }
-        TR_TRY(scan_value(s, depth));
+        TR_PASS(scan_value(s, depth));
         if (take(s, close))
             return TR_OK;
         if (!take(s, ','))
             return fail_at(s, s->at, is_object ? "expected ',' or '}'" : "expected ',' or ']'");
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status scan_word(struct scan *s, const char *word)

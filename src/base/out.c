@@ -99,14 +99,11 @@ static enum tr_status fail_at(const char *verb, const char *dir, const char *nam
 enum tr_status tr_out_beneath(const char *own_dir, const char *name, struct tr_out_at *out)
 {
     const char *own;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_path_split(own_dir, out->dir, &own));
+    TR_PASS(tr_path_split(own_dir, out->dir, &own));
     if (tr_name_is_plain(own))
         return tr_path_join(out->name, own, name);
-    TR_TRY(tr_format(out->dir, sizeof out->dir, "%s", own_dir));
-    TR_TRY(tr_format(out->name, sizeof out->name, "%s", name));
-out:
-    return st;
+    TR_PASS(tr_format(out->dir, sizeof out->dir, "%s", own_dir));
+    return tr_format(out->name, sizeof out->name, "%s", name);
 }
 
 /* An old file that is written on: no pipe, no device, and no second name. */
@@ -283,10 +280,9 @@ static enum tr_status fsync_parent(const char *path)
 enum tr_status tr_mkdirs(const char *path)
 {
     char dir[TR_PATH_MAX];
-    enum tr_status st = TR_OK;
     if (!path[0])
         return tr_fail(TR_USAGE, "a directory needs a name");
-    TR_TRY(tr_format(dir, sizeof dir, "%s", path));
+    TR_PASS(tr_format(dir, sizeof dir, "%s", path));
     for (size_t i = 1;; i++) {
         if (path[i] != '/' && path[i] != 0)
             continue;
@@ -297,25 +293,21 @@ enum tr_status tr_mkdirs(const char *path)
             return tr_file_fail("make directory", dir);
         }
         if (!err)
-            TR_TRY(fsync_parent(dir));
+            TR_PASS(fsync_parent(dir));
         if (path[i] == 0)
             break;
         dir[i] = '/';
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_out_mkdirs(const char *path)
 {
     char dir[TR_PATH_MAX];
     const char *last;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_path_split(path, dir, &last));
-    TR_TRY(tr_mkdirs(dir));
-    TR_TRY(tr_name_is_plain(last) ? tr_out_mkdir(dir, last) : tr_mkdirs(path));
-out:
-    return st;
+    TR_PASS(tr_path_split(path, dir, &last));
+    TR_PASS(tr_mkdirs(dir));
+    return tr_name_is_plain(last) ? tr_out_mkdir(dir, last) : tr_mkdirs(path);
 }
 
 /* ---- whole files ---- */

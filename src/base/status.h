@@ -48,6 +48,15 @@ void tr_error_clear(void);
             goto out;                                                                                                  \
     } while (0)
 
+/* Passes a failure on to the caller at once. For functions that own nothing: one that has something to release uses
+ * TR_TRY, and a function never mixes the two (tools/lint). */
+#define TR_PASS(expr)                                                                                                  \
+    do {                                                                                                               \
+        enum tr_status pass_st = (expr);                                                                               \
+        if (TR_UNLIKELY(pass_st != TR_OK))                                                                             \
+            return pass_st;                                                                                            \
+    } while (0)
+
 /* Our bug: prints file, line and text, then aborts. */
 TR_NORETURN void tr_bug(const char *file, int line, const char *what);
 #define TR_BUG_ON(cond)                                                                                                \

@@ -103,13 +103,10 @@ out:
 
 enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_adapter *a = NULL;
-    TR_TRY(refuse_tree(cfg->model));
-    TR_TRY(tr_adapter_open(cfg, &a));
-    TR_TRY(fill(cfg->model, cfg->model_base, a, out));
-out:
-    return st;
+    TR_PASS(refuse_tree(cfg->model));
+    TR_PASS(tr_adapter_open(cfg, &a));
+    return fill(cfg->model, cfg->model_base, a, out);
 }
 
 enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out)
@@ -141,26 +138,22 @@ enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_opti
 
 enum tr_status tr_dirs_check(const struct tr_dirs *s, const struct tr_model *m)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_check_weights(m, s->base));
+    TR_PASS(tr_check_weights(m, s->base));
     if (s->dir) {
-        TR_TRY(tr_check_adapter(m, s->dir));
-        TR_TRY(tr_base_id_check(s->dir, s->base));
+        TR_PASS(tr_check_adapter(m, s->dir));
+        TR_PASS(tr_base_id_check(s->dir, s->base));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_dirs_load(const struct tr_dirs *s, const struct tr_store *store, float *buf)
 {
-    enum tr_status st = TR_OK;
     if (s->dir)
-        TR_TRY(tr_base_id_check(s->dir, s->base));
-    TR_TRY(tr_load_weights(store, s->base, buf, NULL));
+        TR_PASS(tr_base_id_check(s->dir, s->base));
+    TR_PASS(tr_load_weights(store, s->base, buf, NULL));
     if (s->dir)
-        TR_TRY(tr_load_adapter(store, s->base, s->dir, buf));
-out:
-    return st;
+        TR_PASS(tr_load_adapter(store, s->base, s->dir, buf));
+    return TR_OK;
 }
 
 enum tr_status tr_dirs_restore_base(const struct tr_dirs *s, const struct tr_store *store, float *buf)

@@ -133,30 +133,28 @@ static enum tr_status choose_frozen(struct tr_setup *s)
 {
     const struct tr_config *cfg = s->cfg;
     const struct tr_model *m = s->model;
-    enum tr_status st = TR_OK;
     int n = 0;
     if (s->from.adapter)
         return freeze_base(s);
     if (cfg->trainable.n + cfg->frozen.n == 0)
         return TR_OK;
-    TR_TRY(check_patterns(m, "trainable", &cfg->trainable));
-    TR_TRY(check_patterns(m, "frozen", &cfg->frozen));
+    TR_PASS(check_patterns(m, "trainable", &cfg->trainable));
+    TR_PASS(check_patterns(m, "frozen", &cfg->frozen));
     s->is_frozen = calloc((size_t)m->n_params, sizeof *s->is_frozen);
     if (!s->is_frozen)
-        TR_TRY(tr_fail(TR_NOMEM, "setup: out of memory"));
+        return tr_fail(TR_NOMEM, "setup: out of memory");
     for (int i = 0; i < m->n_params; i++)
         n += s->is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
     if (n == m->n_params)
-        TR_TRY(tr_fail(TR_USAGE, "trainable and frozen leave none of %d parameters that learns", n));
+        return tr_fail(TR_USAGE, "trainable and frozen leave none of %d parameters that learns", n);
     if (n > 0 && cfg->from_scratch)
-        TR_TRY(tr_fail(TR_USAGE, "frozen parameters come from a file: make one with trireme init, and train from that "
-                                 "instead of --from_scratch"));
+        return tr_fail(TR_USAGE, "frozen parameters come from a file: make one with trireme init, and train from that "
+                                 "instead of --from_scratch");
     if (n > 0 && tr_dtype_bytes(s->save_dtype) > tr_dtype_bytes(cfg->dtype))
-        TR_TRY(tr_fail(TR_USAGE, "frozen parameters of %s are %s: with dtype %s they would lose bits; use --dtype %s",
+        return tr_fail(TR_USAGE, "frozen parameters of %s are %s: with dtype %s they would lose bits; use --dtype %s",
                        cfg->model, tr_dtype_name(s->save_dtype), tr_dtype_name(cfg->dtype),
-                       tr_dtype_name(s->save_dtype)));
-out:
-    return st;
+                       tr_dtype_name(s->save_dtype));
+    return TR_OK;
 }
 
 /* A checkpoint holds whole weights, which a packed base no longer has; that of an adapter does not hold the base. */
@@ -319,15 +317,12 @@ out:
  * PEFT's optimizer has it. */
 static enum tr_status add_loraplus(struct tr_setup *s)
 {
-    enum tr_status st = TR_OK;
     double ratio = s->from.adapter ? s->from.adapter->loraplus_ratio : 1, lr = s->cfg->learning_rate;
     if (!(ratio > 0) || ratio == 1)
         return TR_OK;
-    TR_TRY(tr_groups_add(&s->groups, "*.lora_embedding_*", 0, lr > 0 ? LORAPLUS_EMBEDDING_LR / lr : 1));
-    TR_TRY(tr_groups_add(&s->groups, "*.lora_B.*", 0, ratio));
-    TR_TRY(tr_groups_add(&s->groups, "*", 1, ratio));
-out:
-    return st;
+    TR_PASS(tr_groups_add(&s->groups, "*.lora_embedding_*", 0, lr > 0 ? LORAPLUS_EMBEDDING_LR / lr : 1));
+    TR_PASS(tr_groups_add(&s->groups, "*.lora_B.*", 0, ratio));
+    return tr_groups_add(&s->groups, "*", 1, ratio);
 }
 
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)

@@ -146,34 +146,28 @@ void tr_commit_dir_name(int64_t step, int64_t generation, char out[TR_CKPT_NAME_
 static enum tr_status fill(struct tr_commit *c, const char *output_dir, const char *run_id, int64_t step,
                            int64_t generation)
 {
-    enum tr_status st = TR_OK;
     if (step < 0 || generation < 0)
         return tr_fail(TR_USAGE, "step %" PRId64 ", generation %" PRId64 ": must not be negative", step, generation);
     c->step = step;
     c->generation = generation;
-    TR_TRY(tr_ckpt_check_run_id(run_id));
-    TR_TRY(tr_format(c->run_id, sizeof c->run_id, "%s", run_id));
-    TR_TRY(tr_format(c->output_dir, sizeof c->output_dir, "%s", output_dir));
+    TR_PASS(tr_ckpt_check_run_id(run_id));
+    TR_PASS(tr_format(c->run_id, sizeof c->run_id, "%s", run_id));
+    TR_PASS(tr_format(c->output_dir, sizeof c->output_dir, "%s", output_dir));
     tr_commit_dir_name(step, generation, c->dir_name);
     tr_ckpt_step_name(step, c->final_name);
-    TR_TRY(tr_path_join(c->dir, output_dir, c->dir_name));
-    TR_TRY(tr_path_join(c->final, output_dir, c->final_name));
-out:
-    return st;
+    TR_PASS(tr_path_join(c->dir, output_dir, c->dir_name));
+    return tr_path_join(c->final, output_dir, c->final_name);
 }
 
 enum tr_status tr_commit_make_dir(const char *output_dir, int64_t step, int64_t generation)
 {
-    enum tr_status st = TR_OK;
     char dir[TR_CKPT_NAME_MAX], state[2 * TR_CKPT_NAME_MAX];
     tr_commit_dir_name(step, generation, dir);
-    TR_TRY(tr_format(state, sizeof state, "%s/" TR_CKPT_STATE_DIR, dir));
-    TR_TRY(tr_mkdirs(output_dir));
-    TR_TRY(tr_ckpt_io(tr_out_mkdir(output_dir, state)));
-    TR_TRY(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
-    TR_TRY(tr_failpoint("ckpt.begin"));
-out:
-    return st;
+    TR_PASS(tr_format(state, sizeof state, "%s/" TR_CKPT_STATE_DIR, dir));
+    TR_PASS(tr_mkdirs(output_dir));
+    TR_PASS(tr_ckpt_io(tr_out_mkdir(output_dir, state)));
+    TR_PASS(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
+    return tr_failpoint("ckpt.begin");
 }
 
 enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64_t step, int64_t generation,
@@ -218,15 +212,12 @@ enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t byt
 /* A new member; path: for messages. */
 static enum tr_status create(const struct tr_commit *c, const char *name, char path[TR_PATH_MAX], int *out_fd)
 {
-    enum tr_status st = TR_OK;
     char member[TR_PATH_MAX];
     if (!tr_ckpt_member_is_legal(name))
         return tr_fail(TR_USAGE, "checkpoint file name is not allowed");
-    TR_TRY(tr_path_join(path, c->dir, name));
-    TR_TRY(tr_path_join(member, c->dir_name, name));
-    TR_TRY(tr_ckpt_io(tr_out_open(c->output_dir, member, TR_OUT_NEW, out_fd)));
-out:
-    return st;
+    TR_PASS(tr_path_join(path, c->dir, name));
+    TR_PASS(tr_path_join(member, c->dir_name, name));
+    return tr_ckpt_io(tr_out_open(c->output_dir, member, TR_OUT_NEW, out_fd));
 }
 
 /* fsync once, close always. */
@@ -293,7 +284,6 @@ static int by_name(const void *a, const void *b)
 /* A file that a rank reported but did not write, or wrote short, must not reach the manifest. */
 static enum tr_status check_files(struct tr_commit *c)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     struct stat info;
     if (c->n_files)
@@ -302,15 +292,14 @@ static enum tr_status check_files(struct tr_commit *c)
         const struct tr_ckpt_file *f = &c->files[i];
         if (i > 0 && strcmp(c->files[i - 1].name, f->name) == 0)
             return tr_fail(TR_USAGE, "checkpoint file %s is registered twice", f->name);
-        TR_TRY(tr_path_join(path, c->dir, f->name));
+        TR_PASS(tr_path_join(path, c->dir, f->name));
         if (lstat(path, &info) != 0)
             return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
         if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != f->bytes)
             return tr_fail(TR_IO, "%s: %" PRId64 " bytes on disk, its writer reported %" PRIu64, path,
                            (int64_t)info.st_size, f->bytes);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_manifest(const struct tr_commit *c)
@@ -382,14 +371,11 @@ out:
 
 enum tr_status tr_commit_finish(struct tr_commit *c)
 {
-    enum tr_status st = TR_OK;
     TR_BUG_ON(c->is_renamed);
-    TR_TRY(check_files(c));
-    TR_TRY(write_manifest(c));
-    TR_TRY(publish(c));
-    TR_TRY(point_at(c));
-out:
-    return st;
+    TR_PASS(check_files(c));
+    TR_PASS(write_manifest(c));
+    TR_PASS(publish(c));
+    return point_at(c);
 }
 
 void tr_commit_close(struct tr_commit *c)

@@ -59,14 +59,11 @@ out:
 
 static enum tr_status open_shard(const struct tr_hf *hf, const char *dir, const char *name, struct tr_st **out)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     const struct tr_sums_file *sums = NULL;
-    TR_TRY(member_path(dir, name, path));
-    TR_TRY(tr_sums_find(hf->sums, dir, name, &sums));
-    TR_TRY(tr_st_open_sums(path, sums, out));
-out:
-    return st;
+    TR_PASS(member_path(dir, name, path));
+    TR_PASS(tr_sums_find(hf->sums, dir, name, &sums));
+    return tr_st_open_sums(path, sums, out);
 }
 
 /* ---- tensors of the files ---- */
@@ -232,15 +229,12 @@ out:
 
 static enum tr_status open_single(struct tr_hf *hf, const char *dir, const char *name)
 {
-    enum tr_status st = TR_OK;
     hf->shards = calloc(1, sizeof(struct tr_st *));
     if (!hf->shards)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a shard"));
-    TR_TRY(open_shard(hf, dir, name, &hf->shards[0]));
+        return tr_fail(TR_NOMEM, "no memory for a shard");
+    TR_PASS(open_shard(hf, dir, name, &hf->shards[0]));
     hf->n_shards = 1;
-    TR_TRY(number_tensors(hf));
-out:
-    return st;
+    return number_tensors(hf);
 }
 
 static enum tr_status refuse_without_weights(const char *dir)

@@ -106,12 +106,11 @@ struct tr_hf_plan {
 static enum tr_status cut(const struct tr_st_entry *entries, size_t n, const int *part_of, uint64_t max_bytes,
                           struct shard *shards, size_t *out_n)
 {
-    enum tr_status st = TR_OK;
     size_t n_shards = 0;
     uint64_t used = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t n_elems, n_bytes;
-        TR_TRY(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
+        TR_PASS(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
         bool is_border = part_of && i > 0 && part_of[i] != part_of[i - 1];
         if (n_shards == 0 || is_border || (used > 0 && (n_bytes > max_bytes || used > max_bytes - n_bytes))) {
             if (shards)
@@ -124,8 +123,7 @@ static enum tr_status cut(const struct tr_st_entry *entries, size_t n, const int
             shards[n_shards - 1].n++;
     }
     *out_n = n_shards;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status build_index(struct tr_hf_plan *p, const struct tr_st_entry *entries, size_t n)

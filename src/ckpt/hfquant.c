@@ -59,28 +59,25 @@ static enum tr_status refuse_method(const char *method)
 /* compressed-tensors keeps the numbers of the weights in its first group. */
 static enum tr_status read_groups(const cJSON *q, struct tr_hf_quant *out)
 {
-    enum tr_status st = TR_OK;
     const char *format = "";
     char text[64];
     static const char *const formats[] = { "", "pack-quantized", "int-quantized", "float-quantized",
                                            "naive-quantized" };
     size_t k = 0;
-    TR_TRY(tr_json_str(q, "format", false, &format));
+    TR_PASS(tr_json_str(q, "format", false, &format));
     while (k < TR_COUNT_OF(formats) && strcmp(formats[k], format) != 0)
         k++;
     if (k == TR_COUNT_OF(formats))
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "quantization_config: format \"%s\" of compressed-tensors is not read; those that are: "
                        "pack-quantized, int-quantized, float-quantized, naive-quantized",
-                       tr_escape(format, text, sizeof text)));
+                       tr_escape(format, text, sizeof text));
     const cJSON *groups = cJSON_GetObjectItemCaseSensitive(q, "config_groups");
     const cJSON *weights = groups && groups->child ? cJSON_GetObjectItemCaseSensitive(groups->child, "weights") : NULL;
     if (!cJSON_IsObject(weights))
         return TR_OK;
-    TR_TRY(tr_json_int(weights, "num_bits", false, 1, 16, &out->bits));
-    TR_TRY(tr_json_int(weights, "group_size", false, -1, INT32_MAX, &out->group_size));
-out:
-    return st;
+    TR_PASS(tr_json_int(weights, "num_bits", false, 1, 16, &out->bits));
+    return tr_json_int(weights, "group_size", false, -1, INT32_MAX, &out->group_size);
 }
 
 static enum tr_status read_blocks(const cJSON *q, struct tr_hf_quant *out)
@@ -100,31 +97,29 @@ static enum tr_status read_blocks(const cJSON *q, struct tr_hf_quant *out)
 
 static enum tr_status read_quant(const cJSON *config, const cJSON *q, struct tr_hf_quant *out)
 {
-    enum tr_status st = TR_OK;
     const char *method = "bitsandbytes", *text = "", *type = ""; /* old files of bitsandbytes have no quant_method */
     if (!cJSON_IsObject(q))
-        TR_TRY(tr_fail(TR_USAGE, "quantization_config is not an object"));
-    TR_TRY(tr_json_str(q, "quant_method", false, &method));
+        return tr_fail(TR_USAGE, "quantization_config is not an object");
+    TR_PASS(tr_json_str(q, "quant_method", false, &method));
     if (strlen(method) >= sizeof out->method || !has_method(method))
-        TR_TRY(refuse_method(method));
+        TR_PASS(refuse_method(method));
     memcpy(out->method, method, strlen(method) + 1);
     out->dtype = tr_config_dtype(config);
-    TR_TRY(tr_json_int(q, "bits", false, 1, 16, &out->bits));
-    TR_TRY(tr_json_int(q, "group_size", false, -1, INT32_MAX, &out->group_size));
-    TR_TRY(read_blocks(q, out));
-    TR_TRY(tr_json_str(q, "checkpoint_format", false, &text));
+    TR_PASS(tr_json_int(q, "bits", false, 1, 16, &out->bits));
+    TR_PASS(tr_json_int(q, "group_size", false, -1, INT32_MAX, &out->group_size));
+    TR_PASS(read_blocks(q, out));
+    TR_PASS(tr_json_str(q, "checkpoint_format", false, &text));
     out->is_gptq_v2 = strcmp(text, "gptq_v2") == 0;
     text = "gemm";
-    TR_TRY(tr_json_str(q, "version", false, &text));
+    TR_PASS(tr_json_str(q, "version", false, &text));
     if (strcmp(method, "awq") == 0 && strcasecmp(text, "gemm") != 0)
-        TR_TRY(tr_fail(TR_USAGE, "quantization_config: version \"%.20s\" of awq is not read, only gemm", text));
+        return tr_fail(TR_USAGE, "quantization_config: version \"%.20s\" of awq is not read, only gemm", text);
     if (strcmp(method, "compressed-tensors") == 0)
-        TR_TRY(read_groups(q, out));
-    TR_TRY(tr_json_str(config, "model_type", false, &type));
+        TR_PASS(read_groups(q, out));
+    TR_PASS(tr_json_str(config, "model_type", false, &type));
     out->is_swapped =
         strcmp(method, "bitsandbytes") == 0 && strcmp(type, "gpt2") == 0; /* its Conv1D becomes a linear */
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_config(const struct tr_sums *sums, const char *dir, struct tr_hf_quant *out)
@@ -158,13 +153,12 @@ enum { SWAP_ROWS = 256 };
 static enum tr_status decode_swapped(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                      float *dst)
 {
-    enum tr_status st = TR_OK;
     int64_t rows = it->t.dims[0], cols = it->t.dims[1], end = first + n, row_end = (end - 1) / cols + 1;
     float run[SWAP_ROWS];
     for (int64_t row = first / cols, n_rows; row < row_end; row += n_rows) {
         n_rows = tr_min64(SWAP_ROWS, row_end - row);
         for (int64_t col = 0; col < cols; col++) {
-            TR_TRY(it->scheme->read(hf, it, col * rows + row, n_rows, run));
+            TR_PASS(it->scheme->read(hf, it, col * rows + row, n_rows, run));
             for (int64_t r = 0; r < n_rows; r++) {
                 int64_t at = (row + r) * cols + col;
                 if (at >= first && at < end)
@@ -172,8 +166,7 @@ static enum tr_status decode_swapped(const struct tr_hf *hf, const struct tr_hf_
             }
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_hf_decode(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n, float *dst)

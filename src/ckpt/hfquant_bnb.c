@@ -36,21 +36,19 @@ static enum tr_status read_shape(const cJSON *json, struct tr_quant_state *out)
 
 static enum tr_status read_nesting(const cJSON *json, struct tr_quant_state *out)
 {
-    enum tr_status st = TR_OK;
     int64_t block = 0;
     double offset = 0;
     out->is_nested = cJSON_GetObjectItemCaseSensitive(json, "nested_offset") != NULL;
     if (!out->is_nested)
         return TR_OK;
-    TR_TRY(tr_json_int(json, "nested_blocksize", true, 1, INT32_MAX, &block));
+    TR_PASS(tr_json_int(json, "nested_blocksize", true, 1, INT32_MAX, &block));
     if (block != TR_Q4_NEST)
-        TR_TRY(tr_fail(TR_USAGE, "quant_state: nested_blocksize %" PRId64 " is not %d", block, TR_Q4_NEST));
-    TR_TRY(tr_json_real(json, "nested_offset", true, &offset));
+        return tr_fail(TR_USAGE, "quant_state: nested_blocksize %" PRId64 " is not %d", block, TR_Q4_NEST);
+    TR_PASS(tr_json_real(json, "nested_offset", true, &offset));
     out->offset = (float)offset;
     if (!isfinite(out->offset))
-        TR_TRY(tr_fail(TR_USAGE, "quant_state: nested_offset %g is no float32", offset));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "quant_state: nested_offset %g is no float32", offset);
+    return TR_OK;
 }
 
 enum tr_status tr_quant_state_parse(const char *text, size_t n, struct tr_quant_state *out)
@@ -108,18 +106,16 @@ static enum tr_status check_plane(const struct tr_hf *hf, const struct tr_hf_ite
 /* The values are fixed by the type; a file with others means something else. */
 static enum tr_status check_map(const struct tr_hf *hf, const struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
     float map[16];
     if (!tr_hf_has(it, MAP))
         return TR_OK;
-    TR_TRY(check_plane(hf, it, MAP, "quant_map", TR_F32, 16));
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[MAP], 0, 16, map, TR_F32));
+    TR_PASS(check_plane(hf, it, MAP, "quant_map", TR_F32, 16));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[MAP], 0, 16, map, TR_F32));
     for (int i = 0; i < 16; i++)
         if (!(fabsf(map[i] - tr_q4_values(it->q4)[i]) < 1e-4f))
-            TR_TRY(tr_hf_refuse(it, "value %d of its quant_map is %g, not %s's %g", i, (double)map[i],
-                                tr_storage_q4(it->q4)->name, (double)tr_q4_values(it->q4)[i]));
-out:
-    return st;
+            TR_PASS(tr_hf_refuse(it, "value %d of its quant_map is %g, not %s's %g", i, (double)map[i],
+                                 tr_storage_q4(it->q4)->name, (double)tr_q4_values(it->q4)[i]));
+    return TR_OK;
 }
 
 static enum tr_status check_nesting(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t n_absmax)
@@ -175,38 +171,35 @@ out:
 static enum tr_status read_absmax(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                   float *out)
 {
-    enum tr_status st = TR_OK;
     enum { MOST = SEGMENT / 32 + 1 + TR_Q4_NEST };
     float map[256], nested[MOST / TR_Q4_NEST + 1];
     uint8_t codes[MOST];
     int64_t from = first - first % TR_Q4_NEST, end = first + n;
     if (!it->is_nested) {
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[ABSMAX], first, n, out, TR_F32));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[ABSMAX], first, n, out, TR_F32));
     } else {
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[NESTED_MAP], 0, 256, map, TR_F32));
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[ABSMAX], from, end - from, codes, TR_U8));
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[NESTED], from / TR_Q4_NEST,
-                              (end - from + TR_Q4_NEST - 1) / TR_Q4_NEST, nested, TR_F32));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[NESTED_MAP], 0, 256, map, TR_F32));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[ABSMAX], from, end - from, codes, TR_U8));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[NESTED], from / TR_Q4_NEST,
+                               (end - from + TR_Q4_NEST - 1) / TR_Q4_NEST, nested, TR_F32));
         tr_q4_unnest(map, codes, nested, it->offset, first - from, n, out);
     }
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(out[i]))
-            TR_TRY(tr_hf_refuse(it, "absmax %" PRId64 " is not finite", first + i));
-out:
-    return st;
+            TR_PASS(tr_hf_refuse(it, "absmax %" PRId64 " is not finite", first + i));
+    return TR_OK;
 }
 
 static enum tr_status read_q4(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n, float *dst)
 {
-    enum tr_status st = TR_OK;
     int64_t block = it->absmax_block, run = tr_min64(block, TR_Q4_BLOCK), end = first + n;
     uint8_t codes[SEGMENT / 2 + 1];
     float absmax[SEGMENT / 32 + 1], wide[TR_Q4_BLOCK];
     while (first < end) {
         int64_t from = first - first % run, to = tr_min64(end, from + SEGMENT), b = from / block;
-        TR_TRY(tr_hf_ref_bytes(hf, (size_t)it->plane[CODES], (uint64_t)from / 2, (size_t)((to + 1) / 2 - from / 2),
-                               codes));
-        TR_TRY(read_absmax(hf, it, b, (to - 1) / block - b + 1, absmax));
+        TR_PASS(tr_hf_ref_bytes(hf, (size_t)it->plane[CODES], (uint64_t)from / 2, (size_t)((to + 1) / 2 - from / 2),
+                                codes));
+        TR_PASS(read_absmax(hf, it, b, (to - 1) / block - b + 1, absmax));
         for (int64_t at = from; at < to; at += run) { /* within one block, and within 64 elements */
             int64_t lo = tr_max64(at, first), n_now = tr_min64(at + run, to) - lo;
             tr_q4_decode(it->q4, codes + (at - from) / 2, &absmax[at / block - b], lo - at, n_now, wide, it->t.dtype);
@@ -215,8 +208,7 @@ static enum tr_status read_q4(const struct tr_hf *hf, const struct tr_hf_item *i
         }
         first = to;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Blocks of 128 and more are held as blocks of 64 with the same absmax. */
@@ -228,18 +220,16 @@ static const struct tr_storage_format *q4_storage(const struct tr_hf_item *it)
 static enum tr_status read_q4_planes(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                      void *const *planes)
 {
-    enum tr_status st = TR_OK;
     float absmax[SEGMENT / 32 + 1], *to = planes[1];
-    TR_TRY(tr_hf_ref_bytes(hf, (size_t)it->plane[CODES], (uint64_t)first / 2, (size_t)(n + 1) / 2, planes[0]));
+    TR_PASS(tr_hf_ref_bytes(hf, (size_t)it->plane[CODES], (uint64_t)first / 2, (size_t)(n + 1) / 2, planes[0]));
     for (int64_t at = first, end = first + n; at < end;) {
         int64_t stop = tr_min64(end, at + SEGMENT), b = at / it->absmax_block;
-        TR_TRY(read_absmax(hf, it, b, (stop - 1) / it->absmax_block - b + 1, absmax));
+        TR_PASS(read_absmax(hf, it, b, (stop - 1) / it->absmax_block - b + 1, absmax));
         for (; at < stop; at += TR_Q4_BLOCK)
             *to++ = absmax[at / it->absmax_block - b];
         at = stop;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- LLM.int8 ---- */
@@ -248,39 +238,35 @@ enum { SCALES = 1, FORMAT };
 
 static enum tr_status open_int8(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
     const struct tr_st_tensor *w = tr_hf_ref_tensor(hf, (size_t)it->plane[CODES]);
     uint8_t format = 0;
     if (w->dtype != TR_I8 || w->n_dims != 2 || w->n_elems == 0)
-        TR_TRY(tr_hf_refuse(it, "it is %s of %d dimensions, not an I8 matrix", w->dtype_name, w->n_dims));
+        TR_PASS(tr_hf_refuse(it, "it is %s of %d dimensions, not an I8 matrix", w->dtype_name, w->n_dims));
     it->t.dtype = TR_F32;
     it->t.n_dims = 2;
     it->rows = it->t.dims[0] = w->dims[0];
     it->cols = it->t.dims[1] = w->dims[1];
-    TR_TRY(check_plane(hf, it, SCALES, "SCB", TR_F32, it->rows));
+    TR_PASS(check_plane(hf, it, SCALES, "SCB", TR_F32, it->rows));
     if (tr_hf_has(it, FORMAT) && plane_bytes(hf, it, FORMAT) == 1)
-        TR_TRY(tr_hf_ref_bytes(hf, (size_t)it->plane[FORMAT], 0, 1, &format));
+        TR_PASS(tr_hf_ref_bytes(hf, (size_t)it->plane[FORMAT], 0, 1, &format));
     if (format != 0)
-        TR_TRY(tr_hf_refuse(it, "weight_format %d is not read; save it with bitsandbytes 0.45 or later", format));
-out:
-    return st;
+        TR_PASS(tr_hf_refuse(it, "weight_format %d is not read; save it with bitsandbytes 0.45 or later", format));
+    return TR_OK;
 }
 
 static enum tr_status read_int8(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                 float *dst)
 {
-    enum tr_status st = TR_OK;
     int8_t codes[SEGMENT];
     float scale = 0;
     for (int64_t n_now; n > 0; first += n_now, n -= n_now, dst += n_now) {
         n_now = tr_min64(tr_min64(n, SEGMENT), it->cols - first % it->cols);
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[CODES], first, n_now, codes, TR_I8));
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], first / it->cols, 1, &scale, TR_F32));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[CODES], first, n_now, codes, TR_I8));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], first / it->cols, 1, &scale, TR_F32));
         for (int64_t i = 0; i < n_now; i++)
             dst[i] = (float)codes[i] * scale * 7.874015718698502e-3f; /* 1 / 127, as bitsandbytes writes it */
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 #define Q4_ROW(type)                                                                                                   \

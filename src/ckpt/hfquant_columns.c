@@ -96,53 +96,49 @@ static enum tr_status read_row_words(struct row_strip *s, int plane_of, int64_t 
 
 static enum tr_status read_groups(struct row_strip *s)
 {
-    enum tr_status st = TR_OK;
     /* GPTQ's first format stores zero - 1. It is subtracted from whole words, so that a zero of 0 borrows from its
      * neighbour: only a sum over the word gives both back. */
     uint32_t add = !s->is_awq && !s->hf->quant.is_gptq_v2 ? UINT32_MAX / ((1u << s->it->bits) - 1) : 0;
     for (int64_t g = 0; g < s->it->n_groups; g++) {
-        TR_TRY(tr_hf_ref_read(s->hf, (size_t)s->it->plane[SCALES], g * s->it->rows + s->row, s->n, s->scale + g * s->n,
-                              TR_F32));
-        TR_TRY(read_row_words(s, ZEROS, g));
+        TR_PASS(tr_hf_ref_read(s->hf, (size_t)s->it->plane[SCALES], g * s->it->rows + s->row, s->n, s->scale + g * s->n,
+                               TR_F32));
+        TR_PASS(read_row_words(s, ZEROS, g));
         for (size_t i = 0; i < TR_COUNT_OF(s->words); i++)
             s->words[i] += add;
         for (int64_t r = 0; r < s->n; r++)
             s->zero[g * s->n + r] = (float)code_of_row(s, s->words, s->row + r);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status group_of(struct row_strip *s, int64_t col, int64_t *out)
 {
-    enum tr_status st = TR_OK;
     *out = col / s->it->block[1];
     if (!tr_hf_has(s->it, ORDER))
         return TR_OK;
     if (s->order_from < 0 || col < s->order_from || col >= s->order_from + ORDER_CHUNK) {
         s->order_from = col;
-        TR_TRY(tr_hf_ref_read(s->hf, (size_t)s->it->plane[ORDER], col, tr_min64(ORDER_CHUNK, s->it->cols - col),
-                              s->order, TR_I32));
+        TR_PASS(tr_hf_ref_read(s->hf, (size_t)s->it->plane[ORDER], col, tr_min64(ORDER_CHUNK, s->it->cols - col),
+                               s->order, TR_I32));
     }
     *out = s->order[col - s->order_from];
     if (*out < 0 || *out >= s->it->n_groups)
-        TR_TRY(tr_hf_refuse(s->it, "g_idx %" PRId64 " is %" PRId64 ", outside its %" PRId64 " groups", col, *out,
-                            s->it->n_groups));
-out:
-    return st;
+        TR_PASS(tr_hf_refuse(s->it, "g_idx %" PRId64 " is %" PRId64 ", outside its %" PRId64 " groups", col, *out,
+                             s->it->n_groups));
+    return TR_OK;
 }
 
 static enum tr_status read_column(struct row_strip *s, int64_t col, float *out)
 {
-    enum tr_status st = TR_OK;
     int64_t per = 32 / s->it->bits, line = s->is_awq ? col : col / per, group = 0;
     uint32_t mask = (1u << s->it->bits) - 1;
     float values[MOST_ROWS];
-    TR_TRY(group_of(s, col, &group));
+    TR_PASS(group_of(s, col, &group));
     if (s->words_of != line && s->is_awq)
-        TR_TRY(read_row_words(s, CODES, line));
+        TR_PASS(read_row_words(s, CODES, line));
     else if (s->words_of != line)
-        TR_TRY(tr_hf_ref_read(s->hf, (size_t)s->it->plane[CODES], line * s->it->rows + s->row, s->n, s->words, TR_I32));
+        TR_PASS(
+            tr_hf_ref_read(s->hf, (size_t)s->it->plane[CODES], line * s->it->rows + s->row, s->n, s->words, TR_I32));
     s->words_of = line;
     for (int64_t r = 0; r < s->n; r++) {
         uint32_t code =
@@ -152,32 +148,29 @@ static enum tr_status read_column(struct row_strip *s, int64_t col, float *out)
     uint16_t rounded[2 * MOST_ROWS];
     tr_convert(values, TR_F32, rounded, s->it->t.dtype, (size_t)s->n);
     tr_convert(rounded, s->it->t.dtype, out, TR_F32, (size_t)s->n);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* The part of elements [first, end) that lies in this strip. */
 static enum tr_status read_strip(struct row_strip *s, int64_t first, int64_t end, float *dst)
 {
-    enum tr_status st = TR_OK;
     int64_t cols = s->it->cols, col = 0, col_end = cols;
     float column[MOST_ROWS];
     if (s->n == 1) {
         col = tr_max64(0, first - s->row * cols);
         col_end = tr_min64(cols, end - s->row * cols);
     }
-    TR_TRY(read_groups(s));
+    TR_PASS(read_groups(s));
     s->words_of = s->order_from = -1;
     for (; col < col_end; col++) {
-        TR_TRY(read_column(s, col, column));
+        TR_PASS(read_column(s, col, column));
         for (int64_t r = 0; r < s->n; r++) {
             int64_t at = (s->row + r) * cols + col;
             if (at >= first && at < end)
                 dst[at - first] = column[r];
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_columns(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,

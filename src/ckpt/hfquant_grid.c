@@ -84,33 +84,29 @@ static int64_t n_scales(const struct tr_hf_item *it)
 /* The order of columns of compressed-tensors: -1 says that there is none. */
 static enum tr_status open_order(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
     int32_t group = 0;
     if (!tr_hf_has(it, ORDER))
         return TR_OK;
-    TR_TRY(check_like(hf, it, ORDER, "weight_g_idx", TR_I32, it->cols));
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[ORDER], 0, 1, &group, TR_I32));
+    TR_PASS(check_like(hf, it, ORDER, "weight_g_idx", TR_I32, it->cols));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[ORDER], 0, 1, &group, TR_I32));
     if (group < 0)
         it->plane[ORDER] = TR_HF_NO_PLANE;
     else if (it->n_groups > SEGMENT)
-        TR_TRY(
+        TR_PASS(
             tr_hf_refuse(it, "%" PRId64 " groups in a row with weight_g_idx; the limit is %d", it->n_groups, SEGMENT));
-out:
-    return st;
+    return TR_OK;
 }
 
 /* int-quantized, float-quantized */
 static enum tr_status open_compressed(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(open_codes(hf, it, 1u << TR_E4M3 | 1u << TR_I8));
-    TR_TRY(open_scales(hf, it, 1, hf->quant.group_size));
+    TR_PASS(open_codes(hf, it, 1u << TR_E4M3 | 1u << TR_I8));
+    TR_PASS(open_scales(hf, it, 1, hf->quant.group_size));
     it->t.dtype = plane(hf, it, SCALES)->dtype;
     if (tr_hf_has(it, ZEROS))
-        TR_TRY(check_like(hf, it, ZEROS, "weight_zero_point", TR_I8, n_scales(it)));
-    TR_TRY(open_order(hf, it));
-out:
-    return st;
+        TR_PASS(check_like(hf, it, ZEROS, "weight_zero_point", TR_I8, n_scales(it)));
+    TR_PASS(open_order(hf, it));
+    return TR_OK;
 }
 
 static int64_t n_words(int64_t n, int32_t bits)
@@ -121,27 +117,25 @@ static int64_t n_words(int64_t n, int32_t bits)
 /* pack-quantized: rows of 32-bit words; zero points are packed along the rows. */
 static enum tr_status open_packed(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
     const struct tr_st_tensor *w = plane(hf, it, CODES);
     int64_t shape[2] = { 0, 0 };
-    TR_TRY(check_like(hf, it, SHAPE, "weight_shape", TR_I64, 2));
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[SHAPE], 0, 2, shape, TR_I64));
+    TR_PASS(check_like(hf, it, SHAPE, "weight_shape", TR_I64, 2));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SHAPE], 0, 2, shape, TR_I64));
     it->bits = hf->quant.bits ? (int32_t)hf->quant.bits : 4;
     if (it->bits != 4 && it->bits != 8)
-        TR_TRY(tr_hf_refuse(it, "num_bits %d is neither 4 nor 8", it->bits));
+        TR_PASS(tr_hf_refuse(it, "num_bits %d is neither 4 nor 8", it->bits));
     if (w->dtype != TR_I32 || w->n_dims != 2 || shape[0] != w->dims[0] || shape[1] < 1 || shape[0] < 1 ||
         shape[1] > INT64_C(1) << 40 || n_words(shape[1], it->bits) != w->dims[1])
-        TR_TRY(tr_hf_refuse(it, "weight_shape [%" PRId64 ", %" PRId64 "] of %d bits does not fit its weight_packed",
-                            shape[0], shape[1], it->bits));
+        TR_PASS(tr_hf_refuse(it, "weight_shape [%" PRId64 ", %" PRId64 "] of %d bits does not fit its weight_packed",
+                             shape[0], shape[1], it->bits));
     set_matrix(it, shape[0], shape[1], plane(hf, it, SCALES)->dtype);
-    TR_TRY(open_scales(hf, it, 1, hf->quant.group_size));
+    TR_PASS(open_scales(hf, it, 1, hf->quant.group_size));
     if (tr_hf_has(it, ZEROS) && it->block[0] != 1)
-        TR_TRY(tr_hf_refuse(it, "packed zero points of one scale for all rows are not read"));
+        TR_PASS(tr_hf_refuse(it, "packed zero points of one scale for all rows are not read"));
     if (tr_hf_has(it, ZEROS))
-        TR_TRY(check_like(hf, it, ZEROS, "weight_zero_point", TR_I32, n_words(it->rows, it->bits) * it->n_groups));
-    TR_TRY(open_order(hf, it));
-out:
-    return st;
+        TR_PASS(check_like(hf, it, ZEROS, "weight_zero_point", TR_I32, n_words(it->rows, it->bits) * it->n_groups));
+    TR_PASS(open_order(hf, it));
+    return TR_OK;
 }
 
 /* ---- reading ---- */
@@ -212,53 +206,47 @@ out:
 
 static enum tr_status read_order(const struct tr_hf *hf, const struct tr_hf_item *it, struct segment *g)
 {
-    enum tr_status st = TR_OK;
     g->scales_from = 0;
     g->n_scales = it->n_groups;
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[ORDER], g->col, g->n, g->group, TR_I32));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[ORDER], g->col, g->n, g->group, TR_I32));
     for (int64_t i = 0; i < g->n; i++)
         if (g->group[i] < 0 || g->group[i] >= it->n_groups)
-            TR_TRY(tr_hf_refuse(it, "weight_g_idx %" PRId64 " is %d, outside its %" PRId64 " groups", g->col + i,
-                                g->group[i], it->n_groups));
-out:
-    return st;
+            TR_PASS(tr_hf_refuse(it, "weight_g_idx %" PRId64 " is %d, outside its %" PRId64 " groups", g->col + i,
+                                 g->group[i], it->n_groups));
+    return TR_OK;
 }
 
 static enum tr_status read_segment(const struct tr_hf *hf, const struct tr_hf_item *it, struct segment *g, float *dst)
 {
-    enum tr_status st = TR_OK;
     g->scales_from = g->col / it->block[1];
     g->n_scales = (g->col + g->n - 1) / it->block[1] - g->scales_from + 1;
     if (tr_hf_has(it, ORDER))
-        TR_TRY(read_order(hf, it, g));
+        TR_PASS(read_order(hf, it, g));
     else
         for (int64_t i = 0; i < g->n; i++)
             g->group[i] = (int32_t)((g->col + i) / it->block[1] - g->scales_from);
-    TR_TRY(read_zeros(hf, it, g));
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], g->row / it->block[0] * it->n_groups + g->scales_from,
-                          g->n_scales, g->scale, TR_F32));
-    TR_TRY(read_codes(hf, it, g));
+    TR_PASS(read_zeros(hf, it, g));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], g->row / it->block[0] * it->n_groups + g->scales_from,
+                           g->n_scales, g->scale, TR_F32));
+    TR_PASS(read_codes(hf, it, g));
     for (int64_t i = 0; i < g->n; i++)
         g->code[i] = (g->code[i] - g->zero[g->group[i]]) * g->scale[g->group[i]];
     tr_convert(g->code, TR_F32, g->raw.words, it->t.dtype, (size_t)g->n);
     tr_convert(g->raw.words, it->t.dtype, dst, TR_F32, (size_t)g->n);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_grid(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                 float *dst)
 {
-    enum tr_status st = TR_OK;
     struct segment g;
     for (; n > 0; first += g.n, n -= g.n, dst += g.n) {
         g.row = first / it->cols;
         g.col = first % it->cols;
         g.n = tr_min64(tr_min64(n, SEGMENT), it->cols - g.col);
-        TR_TRY(read_segment(hf, it, &g, dst));
+        TR_PASS(read_segment(hf, it, &g, dst));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- 8-bit floats as they are held ---- */
@@ -271,22 +259,20 @@ static const struct tr_storage_format *fp8_storage(const struct tr_hf_item *it)
 static enum tr_status read_fp8_planes(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                       void *const *planes)
 {
-    enum tr_status st = TR_OK;
     float *to = planes[1], scale[SEGMENT / TR_F8_BLOCK];
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[CODES], first, n, planes[0], TR_E4M3));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[CODES], first, n, planes[0], TR_E4M3));
     for (int64_t at = first, end = first + n; at < end;) { /* a part of a row at a time */
         int64_t col = at % it->cols, stop = at + tr_min64(tr_min64(SEGMENT, end - at), it->cols - col);
         int64_t from = col / it->block[1], n_now = (col + stop - at - 1) / it->block[1] - from + 1;
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], at / it->cols / it->block[0] * it->n_groups + from, n_now,
-                              scale, TR_F32));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], at / it->cols / it->block[0] * it->n_groups + from, n_now,
+                               scale, TR_F32));
         for (; at < stop; at += TR_F8_BLOCK, col += TR_F8_BLOCK) {
             *to++ = scale[col / it->block[1] - from];
             if (!isfinite(to[-1]))
-                TR_TRY(tr_hf_refuse(it, "the scale at element %" PRId64 " is not finite", at));
+                TR_PASS(tr_hf_refuse(it, "the scale at element %" PRId64 " is not finite", at));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- MXFP4: 32 elements, in 16 bytes with the earlier one in the low half, share a power of 2 ---- */
@@ -310,20 +296,18 @@ static enum tr_status open_mxfp4(const struct tr_hf *hf, struct tr_hf_item *it)
 static enum tr_status read_mxfp4(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
                                  float *dst)
 {
-    enum tr_status st = TR_OK;
     uint8_t codes[SEGMENT / 2 + MX_BLOCK / 2], scale[SEGMENT / MX_BLOCK + 1];
     for (int64_t end = first + n; first < end;) {
         int64_t from = first - first % MX_BLOCK, stop = tr_min64(end, from + SEGMENT);
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[CODES], from / 2, (stop + 1) / 2 - from / 2, codes, TR_U8));
-        TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], from / MX_BLOCK,
-                              (stop - 1) / MX_BLOCK - from / MX_BLOCK + 1, scale, TR_U8));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[CODES], from / 2, (stop + 1) / 2 - from / 2, codes, TR_U8));
+        TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SCALES], from / MX_BLOCK,
+                               (stop - 1) / MX_BLOCK - from / MX_BLOCK + 1, scale, TR_U8));
         for (; first < stop; first++) {
             int64_t i = first - from;
             *dst++ = tr_mx4_value(codes[i / 2] >> (i % 2 * 4) & 15, scale[i / MX_BLOCK]);
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 #define FP8_ROW(of, tail)                                                                                              \

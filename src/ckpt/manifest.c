@@ -107,7 +107,6 @@ static int by_name(const void *a, const void *b)
 
 static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m)
 {
-    enum tr_status st = TR_OK;
     if (!cJSON_IsArray(files))
         return tr_fail(TR_IO, "no files array");
     for (const cJSON *e = files->child; e; e = e->next)
@@ -119,13 +118,12 @@ static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m
         return tr_fail(TR_NOMEM, "no memory for %zu files", m->n_files);
     size_t i = 0;
     for (const cJSON *e = files->child; e; e = e->next)
-        TR_TRY(parse_file(e, &m->files[i++]));
+        TR_PASS(parse_file(e, &m->files[i++]));
     qsort(m->files, m->n_files, sizeof *m->files, by_name);
     for (i = 1; i < m->n_files; i++)
         if (strcmp(m->files[i - 1].name, m->files[i].name) == 0)
             return tr_fail(TR_IO, "file %s is listed twice", m->files[i].name);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status parse(const char *text, size_t n, struct tr_ckpt_manifest *m)

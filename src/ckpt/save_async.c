@@ -52,7 +52,6 @@ out:
 /* Every file that a rank reported. */
 static enum tr_status add_files(struct tr_saver *sv, struct tr_commit *c)
 {
-    enum tr_status st = TR_OK;
     size_t n_weights = tr_hf_plan_shards(sv->plan);
     char name[64];
     for (size_t i = 0; i < sv->n_files; i++) {
@@ -61,12 +60,11 @@ static enum tr_status add_files(struct tr_saver *sv, struct tr_commit *c)
         if (f->bytes == 0) /* a rank without optimizer state */
             continue;
         if (i >= n_weights)
-            TR_TRY(tr_save_optim_name(sv, (int)(i - n_weights), name, sizeof name));
-        TR_TRY(tr_commit_add(c, i < n_weights ? tr_hf_plan_name(sv->plan, i) : name, (uint64_t)f->bytes, hash));
+            TR_PASS(tr_save_optim_name(sv, (int)(i - n_weights), name, sizeof name));
+        TR_PASS(tr_commit_add(c, i < n_weights ? tr_hf_plan_name(sv->plan, i) : name, (uint64_t)f->bytes, hash));
         sv->result.bytes += (uint64_t)f->bytes;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Rank 0: everything that is not a tensor, the commit itself, then what may be done only after it. */
@@ -269,14 +267,12 @@ static void end_save(struct tr_saver *sv, bool *out_done, struct tr_save_result 
 /* All parts are written, or one failed: rank 0 goes on. */
 static enum tr_status after_writing(struct tr_saver *sv, enum tr_status worst, enum tr_status mine)
 {
-    enum tr_status st = TR_OK;
     sv->result.status = worst;
-    TR_TRY(worst == TR_OK ? share_files(sv) : share_cause(sv, mine));
+    TR_PASS(worst == TR_OK ? share_files(sv) : share_cause(sv, mine));
     if (is_first(sv))
         ask(sv, worst == TR_OK ? TR_TASK_COMMIT : TR_TASK_CLEAN);
     sv->phase = TR_SAVE_COMMITTING;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status after_commit(struct tr_saver *sv, enum tr_status worst, enum tr_status mine)
@@ -290,23 +286,21 @@ static enum tr_status after_commit(struct tr_saver *sv, enum tr_status worst, en
 /* is_late: rank 0 has waited long enough; all ranks learn it. */
 static enum tr_status poll(struct tr_saver *sv, bool *is_late, bool *out_done, struct tr_save_result *out)
 {
-    enum tr_status st = TR_OK;
     bool is_busy = is_working(sv);
     enum tr_status mine = is_busy || (sv->phase == TR_SAVE_COMMITTING && !is_first(sv)) ? TR_OK : sv->task_status;
     int64_t x[3] = { is_busy, (int64_t)mine, is_first(sv) && *is_late };
     *out_done = false;
     if (sv->phase == TR_SAVE_NONE)
         return TR_OK;
-    TR_TRY(reduce(sv, TR_MAX, x, TR_COUNT_OF(x), "save: written?"));
+    TR_PASS(reduce(sv, TR_MAX, x, TR_COUNT_OF(x), "save: written?"));
     *is_late = x[2] != 0;
     if (x[0])
         return TR_OK;
     if (sv->phase == TR_SAVE_WRITING)
         return after_writing(sv, (enum tr_status)x[1], mine);
-    TR_TRY(after_commit(sv, (enum tr_status)x[1], mine));
+    TR_PASS(after_commit(sv, (enum tr_status)x[1], mine));
     end_save(sv, out_done, out);
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_saver_poll(struct tr_saver *sv, bool *out_done, struct tr_save_result *out)
@@ -361,7 +355,6 @@ static enum tr_status write_now(struct tr_saver *sv)
 
 static enum tr_status fill_job(struct tr_saver *sv, const struct tr_save_job *job)
 {
-    enum tr_status st = TR_OK;
     sv->job = *job;
     free(sv->state);
     sv->state = strdup(job->state);
@@ -370,21 +363,19 @@ static enum tr_status fill_job(struct tr_saver *sv, const struct tr_save_job *jo
     memset(sv->files, 0, sv->n_files * sizeof *sv->files);
     sv->result = (struct tr_save_result){ .step = job->step };
     tr_commit_dir_name(job->step, job->generation, sv->dir);
-    TR_TRY(tr_save_start_thread(sv));
+    TR_PASS(tr_save_start_thread(sv));
     while (is_working(sv)) /* pages are being touched */
         rest(sv, 1000);
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_saver_start(struct tr_saver *sv, const struct tr_save_job *job, bool *out_started)
 {
-    enum tr_status st = TR_OK;
     *out_started = false;
     if (sv->phase != TR_SAVE_NONE)
         return TR_OK;
     int64_t start_us = tr_clock_us();
-    TR_TRY(tr_save_agree(sv, fill_job(sv, job)));
+    TR_PASS(tr_save_agree(sv, fill_job(sv, job)));
     sv->start_us = start_us;
     if (sv->opt.staging) {
         sv->task_status = tr_save_snapshot(sv);
@@ -399,6 +390,5 @@ enum tr_status tr_saver_start(struct tr_saver *sv, const struct tr_save_job *job
         ask(sv, TR_TASK_WRITE);
     sv->phase = TR_SAVE_WRITING;
     *out_started = true;
-out:
-    return st;
+    return TR_OK;
 }

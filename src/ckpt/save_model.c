@@ -88,31 +88,25 @@ out:
 
 static enum tr_status put_files(struct tr_saver *sv, const char *dir)
 {
-    enum tr_status st = TR_OK;
     const char *index = tr_hf_plan_index(sv->plan);
     if (index)
-        TR_TRY(tr_out_write(dir, TR_HF_INDEX_NAME, index, strlen(index)));
+        TR_PASS(tr_out_write(dir, TR_HF_INDEX_NAME, index, strlen(index)));
     remove_stale(sv, dir);
     if (sv->has_source)
-        TR_TRY(tr_save_copy_files(sv->source, dir));
+        TR_PASS(tr_save_copy_files(sv->source, dir));
     for (size_t i = 0; i < sv->n_texts; i++) {
-        TR_TRY(make_parent(dir, sv->text[i].name));
-        TR_TRY(tr_out_write(dir, sv->text[i].name, sv->text[i].text, strlen(sv->text[i].text)));
+        TR_PASS(make_parent(dir, sv->text[i].name));
+        TR_PASS(tr_out_write(dir, sv->text[i].name, sv->text[i].text, strlen(sv->text[i].text)));
     }
-    TR_TRY(tr_fsync_dir(dir));
-out:
-    return st;
+    return tr_fsync_dir(dir);
 }
 
 enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
 {
-    enum tr_status st = TR_OK;
     if (sv->phase != TR_SAVE_NONE)
         return tr_fail(TR_TIMEOUT, "%s: the disk does not answer, the model is not written; continue with --resume",
                        dir);
-    TR_TRY(tr_save_agree(sv, sv->rank == 0 ? tr_mkdirs(dir) : TR_OK));
-    TR_TRY(put_weights(sv, dir));
-    TR_TRY(tr_save_agree(sv, sv->rank == 0 ? put_files(sv, dir) : TR_OK));
-out:
-    return st;
+    TR_PASS(tr_save_agree(sv, sv->rank == 0 ? tr_mkdirs(dir) : TR_OK));
+    TR_PASS(put_weights(sv, dir));
+    return tr_save_agree(sv, sv->rank == 0 ? put_files(sv, dir) : TR_OK);
 }

@@ -172,14 +172,11 @@ static enum tr_status check_identity(const char *dir, const char *run_id, const 
 
 static enum tr_status fill_info(const char *dir, const struct tr_ckpt_manifest *m, struct tr_ckpt_info *out)
 {
-    enum tr_status st = TR_OK;
     *out = (struct tr_ckpt_info){ .step = m->step, .generation = m->generation, .n_files = m->n_files };
     for (size_t i = 0; i < m->n_files; i++)
         out->n_bytes += m->files[i].bytes;
-    TR_TRY(tr_format(out->path, sizeof out->path, "%s", dir));
-    TR_TRY(tr_format(out->run_id, sizeof out->run_id, "%s", m->run_id));
-out:
-    return st;
+    TR_PASS(tr_format(out->path, sizeof out->path, "%s", dir));
+    return tr_format(out->run_id, sizeof out->run_id, "%s", m->run_id);
 }
 
 enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out)

@@ -149,13 +149,12 @@ static size_t utf8_length(const char *p, const char *end)
 /* A JSON string, unescaped where it stands and NUL-terminated over its closing quote or before it. */
 static enum tr_status string(struct cursor *c, char **out)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(expect(c, '"'));
+    TR_PASS(expect(c, '"'));
     char *first = c->p, *w = c->p;
     while (c->p < c->end && *c->p != '"') {
         if (*c->p == '\\') {
             c->p++;
-            TR_TRY(escape(c, &w));
+            TR_PASS(escape(c, &w));
             continue;
         }
         size_t n = (unsigned char)*c->p < 0x20 ? 0 : utf8_length(c->p, c->end);
@@ -171,8 +170,7 @@ static enum tr_status string(struct cursor *c, char **out)
     c->p++;
     *w = '\0';
     *out = first;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status integer(struct cursor *c, uint64_t max, uint64_t *out)
@@ -214,32 +212,26 @@ out:
 
 static enum tr_status shape(struct cursor *c, struct tr_st_tensor *t)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(expect(c, '['));
+    TR_PASS(expect(c, '['));
     if (next_is(c, ']'))
         return TR_OK;
     do {
         uint64_t dim;
         if (t->n_dims == TR_ST_MAX_DIMS)
             return bad(c, "more than 8 dims");
-        TR_TRY(integer(c, INT64_MAX, &dim));
+        TR_PASS(integer(c, INT64_MAX, &dim));
         t->dims[t->n_dims++] = (int64_t)dim;
     } while (next_is(c, ','));
-    TR_TRY(expect(c, ']'));
-out:
-    return st;
+    return expect(c, ']');
 }
 
 static enum tr_status data_offsets(struct cursor *c, struct tr_st_tensor *t)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(expect(c, '['));
-    TR_TRY(integer(c, UINT64_MAX, &t->begin));
-    TR_TRY(expect(c, ','));
-    TR_TRY(integer(c, UINT64_MAX, &t->end));
-    TR_TRY(expect(c, ']'));
-out:
-    return st;
+    TR_PASS(expect(c, '['));
+    TR_PASS(integer(c, UINT64_MAX, &t->begin));
+    TR_PASS(expect(c, ','));
+    TR_PASS(integer(c, UINT64_MAX, &t->end));
+    return expect(c, ']');
 }
 
 static enum tr_status check_size(struct tr_st_tensor *t, unsigned bits, uint64_t data_bytes)
@@ -263,12 +255,11 @@ static enum tr_status check_size(struct tr_st_tensor *t, unsigned bits, uint64_t
 static enum tr_status tensor(struct cursor *c, uint64_t data_bytes, struct tr_st_tensor *t)
 {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
-    enum tr_status st = TR_OK;
     unsigned seen = 0, bits = 0;
-    TR_TRY(expect(c, '{'));
+    TR_PASS(expect(c, '{'));
     do {
         char *key;
-        TR_TRY(string(c, &key));
+        TR_PASS(string(c, &key));
         unsigned one = strcmp(key, "dtype") == 0          ? DTYPE
                        : strcmp(key, "shape") == 0        ? SHAPE
                        : strcmp(key, "data_offsets") == 0 ? OFFSETS
@@ -276,15 +267,14 @@ static enum tr_status tensor(struct cursor *c, uint64_t data_bytes, struct tr_st
         if (one == 0 || (seen & one))
             return bad(c, one ? "key given twice" : "unknown key; a tensor has dtype, shape and data_offsets");
         seen |= one;
-        TR_TRY(expect(c, ':'));
-        TR_TRY(one == DTYPE ? dtype(c, t, &bits) : one == SHAPE ? shape(c, t) : data_offsets(c, t));
+        TR_PASS(expect(c, ':'));
+        TR_PASS(one == DTYPE ? dtype(c, t, &bits) : one == SHAPE ? shape(c, t) : data_offsets(c, t));
     } while (next_is(c, ','));
-    TR_TRY(expect(c, '}'));
+    TR_PASS(expect(c, '}'));
     if (seen != (DTYPE | SHAPE | OFFSETS))
         return bad(c, "dtype, shape or data_offsets missing");
-    TR_TRY(check_size(t, bits, data_bytes));
-out:
-    return st;
+    TR_PASS(check_size(t, bits, data_bytes));
+    return TR_OK;
 }
 
 static bool name_is_sane(const char *name)
@@ -299,8 +289,7 @@ static bool name_is_sane(const char *name)
 
 static enum tr_status metadata(struct cursor *c, struct tr_st_header *h)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(expect(c, '{'));
+    TR_PASS(expect(c, '{'));
     if (next_is(c, '}'))
         return TR_OK;
     size_t n_cap = 0;
@@ -310,14 +299,12 @@ static enum tr_status metadata(struct cursor *c, struct tr_st_header *h)
         if (!TR_GROW(h->metadata, h->n_metadata + 1, &n_cap))
             return tr_fail(TR_NOMEM, "no memory for %zu metadata pairs", h->n_metadata + 1);
         char *key, *value;
-        TR_TRY(string(c, &key));
-        TR_TRY(expect(c, ':'));
-        TR_TRY(string(c, &value));
+        TR_PASS(string(c, &key));
+        TR_PASS(expect(c, ':'));
+        TR_PASS(string(c, &value));
         h->metadata[h->n_metadata++] = (struct tr_st_pair){ key, value };
     } while (next_is(c, ','));
-    TR_TRY(expect(c, '}'));
-out:
-    return st;
+    return expect(c, '}');
 }
 
 static enum tr_status entries(struct cursor *c, uint64_t data_bytes, struct tr_st_header *h)

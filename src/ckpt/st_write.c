@@ -85,7 +85,6 @@ static enum tr_status check_header(const struct tr_str *header, uint64_t data_by
 static enum tr_status build_header(struct tr_st_writer *w, const struct tr_st_entry *entries,
                                    const struct tr_st_pair *metadata, size_t n_metadata)
 {
-    enum tr_status st = TR_OK;
     struct tr_str *s = &w->header;
     uint64_t data_bytes = 0;
     tr_str_add(s, "\0\0\0\0\0\0\0\0", 8);
@@ -96,7 +95,7 @@ static enum tr_status build_header(struct tr_st_writer *w, const struct tr_st_en
     }
     tr_str_addf(s, "}");
     for (size_t i = 0; i < w->n_slots; i++)
-        TR_TRY(add_entry(s, &entries[i], &data_bytes, &w->slots[i]));
+        TR_PASS(add_entry(s, &entries[i], &data_bytes, &w->slots[i]));
     tr_str_addf(s, "}");
     while (tr_str_ok(s) && s->n % TR_ST_ALIGN != 0)
         tr_str_addf(s, " ");
@@ -109,9 +108,7 @@ static enum tr_status build_header(struct tr_st_writer *w, const struct tr_st_en
     for (int i = 0; i < 8; i++)
         s->p[i] = (char)(unsigned char)(n >> (8 * i));
     w->n_bytes = s->n + data_bytes;
-    TR_TRY(check_header(s, data_bytes));
-out:
-    return st;
+    return check_header(s, data_bytes);
 }
 
 enum tr_status tr_st_writer_prepare(const struct tr_st_entry *entries, size_t n_entries,
@@ -195,34 +192,30 @@ out:
 
 static enum tr_status add_as_is(struct tr_st_writer *w, const char *src, size_t n_bytes)
 {
-    enum tr_status st = TR_OK;
     while (n_bytes > 0) {
         size_t n_now = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        TR_TRY(tr_failpoint("ckpt.shard_write"));
-        TR_TRY(put(w, src, n_now));
+        TR_PASS(tr_failpoint("ckpt.shard_write"));
+        TR_PASS(put(w, src, n_now));
         src += n_now;
         n_bytes -= n_now;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status add_converting(struct tr_st_writer *w, const char *src, enum tr_dtype from, enum tr_dtype to,
                                      size_t n)
 {
-    enum tr_status st = TR_OK;
     _Alignas(64) unsigned char chunk[CHUNK_BYTES];
     size_t n_per_chunk = CHUNK_BYTES / tr_dtype_bytes(to);
     while (n > 0) {
         size_t n_now = n < n_per_chunk ? n : n_per_chunk;
-        TR_TRY(tr_failpoint("ckpt.shard_write"));
+        TR_PASS(tr_failpoint("ckpt.shard_write"));
         tr_convert(src, from, chunk, to, n_now);
-        TR_TRY(put(w, chunk, n_now * tr_dtype_bytes(to)));
+        TR_PASS(put(w, chunk, n_now * tr_dtype_bytes(to)));
         src += n_now * tr_dtype_bytes(from);
         n -= n_now;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_st_writer_add(struct tr_st_writer *w, const void *src, enum tr_dtype src_dtype, size_t n)

@@ -93,19 +93,16 @@ out:
 
 static enum tr_status write_nested(struct q4_writing *w, size_t tensor)
 {
-    enum tr_status st = TR_OK;
     struct q4_weight *q = &w->weight[tensor];
     int64_t n = n_elems(w, tensor), n_absmax = blocks_of(n, TR_Q4_BLOCK), n_nested = blocks_of(n_absmax, TR_Q4_NEST);
     for (int64_t at = 0; at < n; at += CHUNK)
-        TR_TRY(encode_chunk(w, tensor, at, tr_min64(CHUNK, n - at), w->absmax + at / TR_Q4_BLOCK));
+        TR_PASS(encode_chunk(w, tensor, at, tr_min64(CHUNK, n - at), w->absmax + at / TR_Q4_BLOCK));
     q->scales = malloc((size_t)n_absmax);
     q->nested = malloc((size_t)n_nested * sizeof *q->nested);
     if (!q->scales || !q->nested)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %" PRId64 " absmax", n_absmax));
+        return tr_fail(TR_NOMEM, "no memory for %" PRId64 " absmax", n_absmax);
     tr_q4_nest(w->absmax, n_absmax, q->scales, q->nested, &q->offset);
-    TR_TRY(tr_st_writer_add(w->to, q->nested, TR_F32, (size_t)n_nested));
-out:
-    return st;
+    return tr_st_writer_add(w->to, q->nested, TR_F32, (size_t)n_nested);
 }
 
 static enum tr_status write_map(struct q4_writing *w, size_t tensor)
@@ -127,15 +124,13 @@ static enum tr_status write_nested_map(struct q4_writing *w, size_t tensor)
 
 static enum tr_status write_codes(struct q4_writing *w, size_t tensor)
 {
-    enum tr_status st = TR_OK;
     int64_t n = n_elems(w, tensor);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t n_now = tr_min64(CHUNK, n - at);
-        TR_TRY(encode_chunk(w, tensor, at, n_now, w->absmax));
-        TR_TRY(tr_st_writer_add(w->to, w->codes, TR_U8, (size_t)blocks_of(n_now, 2)));
+        TR_PASS(encode_chunk(w, tensor, at, n_now, w->absmax));
+        TR_PASS(tr_st_writer_add(w->to, w->codes, TR_U8, (size_t)blocks_of(n_now, 2)));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_scales(struct q4_writing *w, size_t tensor)
@@ -187,16 +182,14 @@ static const struct q4_row {
 
 static enum tr_status write_plain(struct q4_writing *w, size_t tensor)
 {
-    enum tr_status st = TR_OK;
     const struct tr_st_tensor *t = tr_hf_tensor(w->hf, tensor);
     int64_t n = n_elems(w, tensor), most = CHUNK / 2; /* 8 bytes an element fit the buffer of floats */
     for (int64_t at = 0; at < n; at += most) {
         int64_t n_now = tr_min64(most, n - at);
-        TR_TRY(tr_hf_read(w->hf, tensor, (uint64_t)at, (size_t)n_now, w->x, t->dtype));
-        TR_TRY(tr_st_writer_add(w->to, w->x, t->dtype, (size_t)n_now));
+        TR_PASS(tr_hf_read(w->hf, tensor, (uint64_t)at, (size_t)n_now, w->x, t->dtype));
+        TR_PASS(tr_st_writer_add(w->to, w->x, t->dtype, (size_t)n_now));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- which tensors, in which files ---- */
@@ -276,14 +269,13 @@ static int divide_into_files(struct q4_writing *w)
 
 static enum tr_status list_entries(struct q4_writing *w)
 {
-    enum tr_status st = TR_OK;
     size_t n = tr_hf_count(w->hf), most = n * TR_COUNT_OF(rows) + 1;
     int n_files = divide_into_files(w);
     w->entries = calloc(most, sizeof *w->entries);
     w->parts = calloc(most, sizeof *w->parts);
     w->file_of = calloc(most, sizeof *w->file_of);
     if (!w->entries || !w->parts || !w->file_of)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu tensors", most));
+        return tr_fail(TR_NOMEM, "no memory for %zu tensors", most);
     size_t from = 0, to = 0;
     for (int f = 0; f < n_files; f++, from = to) {
         while (to < n && w->weight[to].file == f)
@@ -291,14 +283,13 @@ static enum tr_status list_entries(struct q4_writing *w)
         for (size_t bytes = 8; bytes >= 1; bytes /= 2)
             for (size_t i = from; i < to; i++) {
                 if (!w->weight[i].is_quantised && tr_dtype_bytes(tr_hf_tensor(w->hf, i)->dtype) == bytes)
-                    TR_TRY(add_entry(w, i, NULL));
+                    TR_PASS(add_entry(w, i, NULL));
                 for (size_t r = 0; w->weight[i].is_quantised && r < TR_COUNT_OF(rows); r++)
                     if (is_of(w, &rows[r]) && tr_dtype_bytes(rows[r].dtype) == bytes)
-                        TR_TRY(add_entry(w, i, &rows[r]));
+                        TR_PASS(add_entry(w, i, &rows[r]));
             }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- the directory ---- */
@@ -378,13 +369,12 @@ static enum tr_status check_target(const char *dir)
 
 static enum tr_status open_writing(struct q4_writing *w)
 {
-    enum tr_status st = TR_OK;
     int64_t most = CHUNK / TR_Q4_BLOCK;
     w->weight = calloc(tr_hf_count(w->hf) + 1, sizeof *w->weight);
     if (!w->weight)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu tensors", tr_hf_count(w->hf)));
-    TR_TRY(choose_weights(w));
-    TR_TRY(list_entries(w));
+        return tr_fail(TR_NOMEM, "no memory for %zu tensors", tr_hf_count(w->hf));
+    TR_PASS(choose_weights(w));
+    TR_PASS(list_entries(w));
     for (size_t i = 0; i < tr_hf_count(w->hf); i++)
         if (w->weight[i].is_quantised)
             most = tr_max64(most, blocks_of(n_elems(w, i), TR_Q4_BLOCK));
@@ -392,9 +382,8 @@ static enum tr_status open_writing(struct q4_writing *w)
     w->absmax = malloc((size_t)most * sizeof *w->absmax);
     w->codes = malloc(CHUNK / 2);
     if (!w->x || !w->absmax || !w->codes)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %" PRId64 " absmax", most));
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "no memory for %" PRId64 " absmax", most);
+    return TR_OK;
 }
 
 static void close_writing(struct q4_writing *w, size_t n_tensors)

@@ -88,18 +88,16 @@ static void cores_close(struct cores *c)
 
 static enum tr_status cores_open(const struct tr_config *cfg, int n, struct cores *c)
 {
-    enum tr_status st = TR_OK;
     *c = (struct cores){ .core = calloc((size_t)n, sizeof *c->core) };
     if (!c->core || pthread_barrier_init(&c->gate, NULL, (unsigned)n) != 0)
-        TR_TRY(tr_fail(TR_NOMEM, "bench machine: out of memory"));
+        return tr_fail(TR_NOMEM, "bench machine: out of memory");
     pthread_mutex_init(&c->start, NULL);
     for (c->n = n; n > 0; n--) {
         c->core[n - 1].all = c;
-        TR_TRY(tr_meter_open(cfg, 1, c->n < POOLS ? POOLS / c->n : 1, &c->core[n - 1].m));
+        TR_PASS(tr_meter_open(cfg, 1, c->n < POOLS ? POOLS / c->n : 1, &c->core[n - 1].m));
         c->core[n - 1].m.gate = &c->gate;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- all of it, several times ---- */
@@ -239,7 +237,6 @@ static double meet_seconds(const struct tr_meter *m)
 static enum tr_status measure_meeting(struct tr_comm *world, struct tr_meter *m, struct tr_call *c, int n,
                                       double *share)
 {
-    enum tr_status st = TR_OK;
     double x[2] = { 0 }, work = 0, wait = 0;
     struct tr_coll sum = {
         .kind = TR_ALL_REDUCE, .dtype = TR_F64, .op = TR_SUM, .in = x, .out = x, .count = 2, .site = "bench"
@@ -251,12 +248,11 @@ static enum tr_status measure_meeting(struct tr_comm *world, struct tr_meter *m,
         work += middle - start;
         x[0] = wait;
         x[1] = work;
-        TR_TRY(tr_comm_run(world, &sum));
+        TR_PASS(tr_comm_run(world, &sum));
         wait += tr_meter_now() - middle;
     }
     *share = x[0] / x[1];
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status be_rank(const struct tr_config *cfg, struct tr_comm_env *env)

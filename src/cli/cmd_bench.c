@@ -119,7 +119,6 @@ static enum tr_status start_ranks(const struct tr_config *cfg, int n)
 
 enum tr_status cmd_bench(const struct tr_config *cfg)
 {
-    enum tr_status st = TR_OK;
     struct tr_comm_env env;
     const char *what = cfg->args.n == 1 ? cfg->args.item[0] : "";
     if (strcmp(what, "machine") == 0)
@@ -130,11 +129,10 @@ enum tr_status cmd_bench(const struct tr_config *cfg)
         return tr_verb_misused(TR_VERB_BENCH);
     if (cfg->bytes_max < 1024 || cfg->bytes_max > POINT_BYTES_MAX)
         return tr_fail(TR_USAGE, "bytes_max %" PRId64 " is outside 1 KiB to 256 MiB", cfg->bytes_max);
-    TR_TRY(tr_mesh_env(&env));
+    TR_PASS(tr_mesh_env(&env));
     if (env.size > 1)
         return be_rank(cfg, &env);
     for (int n = 2; n <= 4; n += 2)
-        TR_TRY(start_ranks(cfg, n));
-out:
-    return st;
+        TR_PASS(start_ranks(cfg, n));
+    return TR_OK;
 }

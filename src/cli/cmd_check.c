@@ -68,19 +68,17 @@ static enum tr_status open_mesh(struct check *k)
 
 static enum tr_status check_groups(struct check *k)
 {
-    enum tr_status st = TR_OK;
     char part[64];
-    TR_TRY(check_collectives(k, k->mesh->all));
-    TR_TRY(report(k, "collectives, all ranks"));
+    TR_PASS(check_collectives(k, k->mesh->all));
+    TR_PASS(report(k, "collectives, all ranks"));
     for (int a = 0; a < TR_AXES; a++) {
         if (k->mesh->size[a] == 1)
             continue;
-        TR_TRY(check_collectives(k, tr_mesh_axis(k->mesh, a)));
+        TR_PASS(check_collectives(k, tr_mesh_axis(k->mesh, a)));
         snprintf(part, sizeof part, "collectives, %s", tr_axis_name((enum tr_axis)a));
-        TR_TRY(report(k, part));
+        TR_PASS(report(k, part));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static void print(struct check *k)

@@ -225,38 +225,35 @@ out:
 
 static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cfg, const char *dir)
 {
-    enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
     struct tr_states states;
     struct tr_load_result loaded = { 0 };
-    TR_TRY(tr_ckpt_lease(dir, &r->lease));
-    TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
-    TR_TRY(tr_dirs_of(dir, cfg->model_base, &r->src));
+    TR_PASS(tr_ckpt_lease(dir, &r->lease));
+    TR_PASS(tr_ckpt_verify(dir, NULL, NULL));
+    TR_PASS(tr_dirs_of(dir, cfg->model_base, &r->src));
     if (r->src.dir) { /* the state is that of the half that learns */
         char start[TR_PATH_MAX];
         if (tr_base_id_member(dir, "start", start) == TR_OK)
-            TR_TRY(tr_adapter_halve(r->src.adapter, start));
+            TR_PASS(tr_adapter_halve(r->src.adapter, start));
         tr_error_clear();
     }
-    TR_TRY(tr_dirs_model(&r->src, &opt, true, &r->m));
-    TR_TRY(tr_optim_states(dir, &states));
-    TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
+    TR_PASS(tr_dirs_model(&r->src, &opt, true, &r->m));
+    TR_PASS(tr_optim_states(dir, &states));
+    TR_PASS(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
     loaded.fate_of = r->fate_of = calloc((size_t)r->m->n_params, sizeof *r->fate_of);
     if (!r->buf || !r->fate_of)
-        TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));
+        return tr_fail(TR_NOMEM, "ckpt: out of memory");
     if (r->src.dir)
-        TR_TRY(load_adapter(r, dir));
+        TR_PASS(load_adapter(r, dir));
     else
-        TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
-    TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
+        TR_PASS(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
+    TR_PASS(tr_load_optim(&r->store, dir, r->buf, &loaded));
     r->store.fate_of = r->fate_of; /* what has no state there gets none */
     for (int i = 0; i < r->store.states.n; i++)
         r->store.states.row[i].fates = loaded.fates[i];
     struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir, .text = r->text, .n_texts = r->n_texts };
-    TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
-out:
-    return st;
+    return tr_saver_open(&r->store, &save, &r->sv);
 }
 
 static void close_rewrite(struct rewrite *r)

@@ -16,14 +16,11 @@ struct view {
 
 static enum tr_status open_view(const struct tr_config *cfg, bool is_training, struct view *v)
 {
-    enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
     *v = (struct view){ .cfg = cfg, .has_color = tr_term_detect(STDOUT_FILENO).has_color };
-    TR_TRY(tr_setup_open(cfg, TR_USE_PROOF, &v->s));
-    TR_TRY(tr_reader_cache(cfg, cache));
-    TR_TRY(tr_open_data(cfg, v->s, &cfg->data, is_training, cache, &v->tok, &v->d));
-out:
-    return st;
+    TR_PASS(tr_setup_open(cfg, TR_USE_PROOF, &v->s));
+    TR_PASS(tr_reader_cache(cfg, cache));
+    return tr_open_data(cfg, v->s, &cfg->data, is_training, cache, &v->tok, &v->d);
 }
 
 static void close_view(struct view *v)
@@ -52,17 +49,14 @@ static enum tr_status print_samples(const struct view *v, uint64_t first, uint64
 /* A batch that has two documents in one row, if one of the first batches does. */
 static enum tr_status fill_batch(const struct view *v, const struct tr_batch *b)
 {
-    enum tr_status st = TR_OK;
     uint64_t n_rows = tr_data_rows(v->d), n_batches = tr_data_steps(n_rows, TR_PROOF_ROWS);
     int64_t length = v->s->sequence_length, n_targets;
     for (uint64_t k = 0; k < n_batches && k < LOOKED_AT; k++) {
-        TR_TRY(tr_data_fill(v->d, k * TR_PROOF_ROWS, TR_PROOF_ROWS, n_rows, b, &n_targets));
+        TR_PASS(tr_data_fill(v->d, k * TR_PROOF_ROWS, TR_PROOF_ROWS, n_rows, b, &n_targets));
         if (tr_proof_has_pair(b, TR_PROOF_ROWS * length, length))
             return TR_OK;
     }
-    TR_TRY(tr_data_fill(v->d, 0, TR_PROOF_ROWS, n_rows, b, &n_targets));
-out:
-    return st;
+    return tr_data_fill(v->d, 0, TR_PROOF_ROWS, n_rows, b, &n_targets);
 }
 
 /* The proof that needs weights; a model without weights yet is checked with random ones. */

@@ -91,24 +91,22 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
 {
     struct tr_forecast f;
     struct tr_forecast_query query;
-    enum tr_status st = TR_OK;
     double most = 0;
     tr_forecast_query_of_compiled(stage[0], machine, &query);
     if (stage[0]->opt.has_own_memory == !machine->is_shared)
-        TR_TRY(tr_play_compiled(stage, n, machine, &f));
+        TR_PASS(tr_play_compiled(stage, n, machine, &f));
     else
-        TR_TRY(tr_forecast(&query, &f));
+        TR_PASS(tr_forecast(&query, &f));
     for (int k = 0; k < n; k++)
         most = fmax(most, (double)tr_compiled_bytes_in(stage[k], TR_SPACE_DEVICE));
     if (cfg->timeline)
-        TR_TRY(tr_timeline_write(cfg->timeline, &query));
+        TR_PASS(tr_timeline_write(cfg->timeline, &query));
     if (cfg->json)
         tr_forecast_json(&query, &f, out);
     else
         tr_forecast_text(&query, &f, out);
-    TR_TRY(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, fits, out));
-out:
-    return st;
+    TR_PASS(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, fits, out));
+    return TR_OK;
 }
 
 static enum tr_status write_memory_picture(const char *path, const struct tr_compiled *const *stage, int n,

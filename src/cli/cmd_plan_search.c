@@ -66,24 +66,22 @@ static enum tr_status fail_none(const struct tr_search_query *q, const struct tr
 static enum tr_status search_exact(const struct tr_config *cfg, struct tr_search_query *q, struct tr_search *s,
                                    double *exact)
 {
-    enum tr_status st = TR_OK;
     for (int tries = 0;; tries++) {
-        TR_TRY(tr_search_run(q, s));
+        TR_PASS(tr_search_run(q, s));
         if (s->n == 0)
-            TR_TRY(fail_none(q, s));
+            TR_PASS(fail_none(q, s));
         struct tr_search_result *first = &s->top[0];
         double library = first->f.bytes[TR_BYTES_LIBRARY];
-        TR_TRY(tr_search_exact(cfg, first, exact));
+        TR_PASS(tr_search_exact(cfg, first, exact));
         if (*exact + library <= q->room_bytes)
             break;
         if (tries == MAX_TRIES)
-            TR_TRY(tr_fail(TR_USAGE, "does not fit: the best layouts hold %.1f GiB a chip when compiled, of %.1f GiB",
-                           (*exact + library) / 1073741824.0, q->room_bytes / 1073741824.0));
-        TR_TRY(tr_forecast(&first->query, &first->f)); /* as it was before it had learned */
+            return tr_fail(TR_USAGE, "does not fit: the best layouts hold %.1f GiB a chip when compiled, of %.1f GiB",
+                           (*exact + library) / 1073741824.0, q->room_bytes / 1073741824.0);
+        TR_PASS(tr_forecast(&first->query, &first->f)); /* as it was before it had learned */
         tr_search_learn(q, first, *exact);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* cheapest, fewest: 1, 2, 4 ... and all of --gpus. */

@@ -35,16 +35,13 @@ static int64_t newest_step(const char *output)
 
 static enum tr_status load_state(struct run_pair *d, int i)
 {
-    enum tr_status st = TR_OK;
     char dir[TR_PATH_MAX], path[TR_PATH_MAX];
     int64_t step = newest_step(d->path[i]);
     if (step < 0)
         return TR_OK;
-    TR_TRY(tr_ckpt_step_path(d->path[i], step, dir));
-    TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
-    TR_TRY(tr_json_load(path, 64 << 20, &d->state[i]));
-out:
-    return st;
+    TR_PASS(tr_ckpt_step_path(d->path[i], step, dir));
+    TR_PASS(tr_path_join(path, dir, "trireme/state.json"));
+    return tr_json_load(path, 64 << 20, &d->state[i]);
 }
 
 /* Members of `group` that are not the same in both. */

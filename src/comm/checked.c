@@ -75,7 +75,6 @@ static enum tr_status exchange(struct checked *k, enum tr_coll_kind kind, enum t
 /* Receives every rank's piece for this rank into `got`, and checks that it is what its owner gave. */
 static enum tr_status collect(struct checked *k, size_t at)
 {
-    enum tr_status st = TR_OK;
     size_t first, bytes = PIECE_ELEMENTS * k->elem;
     memset(k->send, 0, bytes * (size_t)k->c->size);
     for (int p = 0; p < k->c->size; p++) {
@@ -84,14 +83,13 @@ static enum tr_status collect(struct checked *k, size_t at)
         k->sent[p] = checksum(from, n);
         memcpy(k->send + (size_t)p * bytes, from, n);
     }
-    TR_TRY(exchange(k, TR_ALL_TO_ALL, TR_I64, k->sent, k->received, 1));
-    TR_TRY(exchange(k, TR_ALL_TO_ALL, k->coll->dtype, k->send, k->got, PIECE_ELEMENTS));
+    TR_PASS(exchange(k, TR_ALL_TO_ALL, TR_I64, k->sent, k->received, 1));
+    TR_PASS(exchange(k, TR_ALL_TO_ALL, k->coll->dtype, k->send, k->got, PIECE_ELEMENTS));
     flip("comm.flip_received", k->got);
     for (int p = 0; p < k->c->size; p++)
         if (checksum(k->got + (size_t)p * bytes, bytes) != k->received[p])
-            TR_TRY(blame(k, "on the way from", p));
-out:
-    return st;
+            TR_PASS(blame(k, "on the way from", p));
+    return TR_OK;
 }
 
 /* Reduces the pieces twice, in rank order. */

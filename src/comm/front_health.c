@@ -61,7 +61,6 @@ enum tr_status tr_front_watch(struct tr_front *w, int rank, int pid)
 
 enum tr_status tr_front_look_for_dead(struct tr_front *w, const struct tr_front_channel *ch)
 {
-    enum tr_status st = TR_OK;
     char place[TR_FRONT_TEXT_MAX / 2];
     for (int r = 0; r < w->size; r++) {
         struct tr_front_peer *p = &w->peers[r];
@@ -70,15 +69,14 @@ enum tr_status tr_front_look_for_dead(struct tr_front *w, const struct tr_front_
             continue;
         int64_t until_us = tr_clock_us() + TR_FRONT_SLICE_US; /* its last message may be on its way */
         while (w->hooks->listen && !atomic_load(p->is_closed) && tr_clock_us() < until_us)
-            TR_TRY(w->hooks->listen(w));
+            TR_PASS(w->hooks->listen(w));
         if (!atomic_load(p->is_closed))
             return tr_front_raise(w, TR_PEER, "rank %d (pid %d, %s) died; rank %d was in %s", r, p->pid, p->host,
                                   w->rank, tr_front_place(ch, place, sizeof place));
         close(p->fd); /* it has closed its world and ended: do not watch it any more */
         p->fd = -1;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_front_raise_closed(struct tr_front *w, int rank, const struct tr_front_channel *ch)

@@ -253,22 +253,19 @@ static bool make_messages(struct mpi_world *w)
 static enum tr_status start_world(struct mpi_world *w, struct tr_front_comm **world)
 {
     static struct mpi_start s; /* MPI starts once a process */
-    enum tr_status st = TR_OK;
     if (s.api)
-        TR_TRY(tr_fail(TR_USAGE, "MPI was started before in this process, and it starts only once a process"));
+        return tr_fail(TR_USAGE, "MPI was started before in this process, and it starts only once a process");
     s.api = w->api;
-    TR_TRY(tr_mpi_blocking(w, "init", call_init, &s));
+    TR_PASS(tr_mpi_blocking(w, "init", call_init, &s));
     if (s.rank != w->front.rank || s.size != w->front.size)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "%s reports rank %d of %d, the environment rank %d of %d; start all ranks by one launcher",
-                       w->api->name, s.rank, s.size, w->front.rank, w->front.size));
+                       w->api->name, s.rank, s.size, w->front.rank, w->front.size);
     w->has_started = true;
     w->control = s.control;
-    TR_TRY(open_handle(w, s.data, 1, NULL, w->front.rank, w->front.size, world));
-    TR_TRY(tr_mpi_meet_peers(w, &(*world)->base));
-    TR_TRY(tr_front_start_helper(&w->front));
-out:
-    return st;
+    TR_PASS(open_handle(w, s.data, 1, NULL, w->front.rank, w->front.size, world));
+    TR_PASS(tr_mpi_meet_peers(w, &(*world)->base));
+    return tr_front_start_helper(&w->front);
 }
 
 static const struct tr_front_hooks hooks;

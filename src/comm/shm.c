@@ -85,17 +85,14 @@ static enum tr_status fill_arena(struct shm_world *w)
 
 static enum tr_status start_world(struct shm_world *w, struct tr_front_comm **world)
 {
-    enum tr_status st = TR_OK;
     w->front.fault = &w->h->fault;
     w->front.arena = at_offset(w, my_slot(w)->arena_at);
     w->front.arena_bytes = my_slot(w)->arena_bytes;
-    TR_TRY(open_group(w, &w->h->groups[0], NULL, w->front.rank, world));
-    TR_TRY(tr_shm_open_peers(w));
-    TR_TRY(fill_arena(w));
-    TR_TRY(tr_front_start_helper(&w->front));
-    TR_TRY(tr_comm_run(&(*world)->base, &(struct tr_coll){ .kind = TR_BARRIER, .site = "open" }));
-out:
-    return st;
+    TR_PASS(open_group(w, &w->h->groups[0], NULL, w->front.rank, world));
+    TR_PASS(tr_shm_open_peers(w));
+    TR_PASS(fill_arena(w));
+    TR_PASS(tr_front_start_helper(&w->front));
+    return tr_comm_run(&(*world)->base, &(struct tr_coll){ .kind = TR_BARRIER, .site = "open" });
 }
 
 static const struct tr_front_hooks hooks;

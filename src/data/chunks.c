@@ -36,26 +36,24 @@ static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
 /* Makes the tasks of a batch. *n_used is where the last task ends. */
 static enum tr_status cut(struct tr_chunks *c, bool is_last, size_t *n_used)
 {
-    enum tr_status st = TR_OK;
     size_t n = c->text.n, begin = 0, end = 0;
     size_t seen = c->n_left ? c->n_left - 1 : 0; /* a cut can be judged only when the character after it is known */
     c->n_tasks = 0;
     for (;; begin = end) {
         end = tr_tokenizer_cut(c->tokenizer, c->text.p, n, begin + TASK_BYTES > seen ? begin + TASK_BYTES : seen);
         if (end - begin > WHOLE_BYTES)
-            TR_TRY(tr_fail(TR_USAGE,
+            return tr_fail(TR_USAGE,
                            "%s: %zu bytes without a place where this tokenizer lets a text be cut, which is over the "
                            "limit of %d MiB; make records of a .jsonl file of it",
-                           c->path, end - begin, WHOLE_BYTES >> 20));
+                           c->path, end - begin, WHOLE_BYTES >> 20);
         if (end == n && !is_last)
             break;
-        TR_TRY(add_task(c, begin, end));
+        TR_PASS(add_task(c, begin, end));
         if (end == n)
             break;
     }
     *n_used = is_last ? n : begin;
-out:
-    return st;
+    return TR_OK;
 }
 
 static void encode_task(void *ctx, int64_t i_task, int worker)

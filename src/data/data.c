@@ -73,7 +73,6 @@ static enum tr_packing packing_of(const struct tr_data_options *o, const struct 
 /* A process has few descriptors, and there may be many shards, because each text file makes at least one. */
 static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
 {
-    enum tr_status st = TR_OK;
     size_t n_before = d->shards.n;
     struct tr_data_file *file = &d->files[d->n_files];
     *file = (struct tr_data_file){
@@ -82,23 +81,22 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
     if (!file->path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
     d->n_files++;
-    TR_TRY(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
-                                           : tr_tokenize_source(t, source, &d->shards, file));
+    TR_PASS(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
+                                            : tr_tokenize_source(t, source, &d->shards, file));
     file->packing = packing_of(t->options, d->shards.p[n_before]);
     if (tr_shard_get_info(d->shards.p[n_before])->has_pairs != t->options->wants_pairs)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        t->options->wants_pairs
                            ? "%s: the records are no pairs of answers; this task needs \"chosen\" and \"rejected\""
                            : "%s: the records are pairs of answers; train on them with --task dpo, orpo, simpo or cpo",
-                       source->path));
+                       source->path);
     for (size_t i = n_before; i < d->shards.n; i++) {
         file->n_tokens += tr_shard_get_info(d->shards.p[i])->n_tokens;
         file->n_docs += tr_shard_get_info(d->shards.p[i])->n_docs;
         if (i >= OPEN_SHARDS)
             tr_shard_park(d->shards.p[i]);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- groups ---- */
@@ -167,36 +165,31 @@ out:
 static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *t, const struct tr_sources *sources,
                                          bool is_mixed, size_t *next)
 {
-    enum tr_status st = TR_OK;
     struct tr_data_group *g = &d->groups[d->n_groups];
     size_t first = d->shards.n, i_path = sources->p[*next].i_path;
     *g = (struct tr_data_group){ .seed = d->n_groups == 0 ? d->seed : tr_rng_key(d->seed, "source", d->n_groups) };
     d->n_groups++;
     for (; *next < sources->n && (!is_mixed || sources->p[*next].i_path == i_path); ++*next) {
-        TR_TRY(open_source(d, t, &sources->p[*next]));
+        TR_PASS(open_source(d, t, &sources->p[*next]));
         if (is_mixed)
             d->files[d->n_files - 1].weight = t->options->weights[i_path];
     }
-    TR_TRY(open_group(d, g, first, d->shards.n, t));
-out:
-    return st;
+    return open_group(d, g, first, d->shards.n, t);
 }
 
 static enum tr_status open_groups(struct tr_data *d, struct tr_tokenize *t, const struct tr_sources *sources,
                                   size_t n_paths)
 {
-    enum tr_status st = TR_OK;
     static const double one = 1;
     bool is_mixed = has_weights(t->options, n_paths);
     d->files = calloc(sources->n, sizeof *d->files);
     d->groups = calloc(is_mixed ? n_paths : 1, sizeof *d->groups);
     if (!d->files || !d->groups)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu data files", sources->n));
-    TR_TRY(tr_mix_open(&d->mix, is_mixed ? t->options->weights : &one, is_mixed ? n_paths : 1));
+        return tr_fail(TR_NOMEM, "no memory for %zu data files", sources->n);
+    TR_PASS(tr_mix_open(&d->mix, is_mixed ? t->options->weights : &one, is_mixed ? n_paths : 1));
     for (size_t next = 0; next < sources->n;)
-        TR_TRY(open_group_sources(d, t, sources, is_mixed, &next));
-out:
-    return st;
+        TR_PASS(open_group_sources(d, t, sources, is_mixed, &next));
+    return TR_OK;
 }
 
 /* For the hash: 0 where each packed document is whole, in one row or in several. */
@@ -255,40 +248,35 @@ static void release_paths(struct paths *paths)
 /* The copy of ADDRESS, or of ADDRESS#SPLIT with the same split behind it. */
 static enum tr_status fetch_path(const struct tr_tokenize *t, const char *given, char out[TR_PATH_MAX])
 {
-    enum tr_status st = TR_OK;
     char url[TR_PATH_MAX], copy[TR_PATH_MAX];
     size_t n = strcspn(given, "#");
-    TR_TRY(tr_format(url, sizeof url, "%.*s", (int)n, given));
-    TR_TRY(tr_fetch(t->options->fetch_command, url, t->cache.dir, t->cache.wait_us, copy));
-    TR_TRY(tr_format(out, TR_PATH_MAX, "%s%s", copy, given + n));
-out:
-    return st;
+    TR_PASS(tr_format(url, sizeof url, "%.*s", (int)n, given));
+    TR_PASS(tr_fetch(t->options->fetch_command, url, t->cache.dir, t->cache.wait_us, copy));
+    return tr_format(out, TR_PATH_MAX, "%s%s", copy, given + n);
 }
 
 /* The paths, with those of their copies in the place of addresses. */
 static enum tr_status fetch_paths(struct tr_tokenize *t, const char *const *given, size_t n, struct paths *out)
 {
-    enum tr_status st = TR_OK;
     size_t n_addresses = 0, k = 0;
     for (size_t i = 0; i < n; i++)
         n_addresses += tr_fetch_is_address(given[i]);
     out->p = calloc(n + 1, sizeof *out->p);
     out->copies = calloc(n_addresses + 1, sizeof *out->copies);
     if (!out->p || !out->copies)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu data paths", n));
+        return tr_fail(TR_NOMEM, "no memory for %zu data paths", n);
     if (n_addresses > 0 && !t->options->cache_dir)
-        TR_TRY(tr_fail(TR_USAGE, "%s: an address needs a cache directory for its copy", given[0]));
+        return tr_fail(TR_USAGE, "%s: an address needs a cache directory for its copy", given[0]);
     if (n_addresses > 0)
-        TR_TRY(tr_cache_lock(&t->cache));
+        TR_PASS(tr_cache_lock(&t->cache));
     for (size_t i = 0; i < n; i++) {
         out->p[i] = given[i];
         if (!tr_fetch_is_address(given[i]))
             continue;
-        TR_TRY(fetch_path(t, given[i], out->copies[k]));
+        TR_PASS(fetch_path(t, given[i], out->copies[k]));
         out->p[i] = out->copies[k++];
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- open, close, facts ---- */

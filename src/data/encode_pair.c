@@ -70,24 +70,22 @@ static enum tr_status add_half(const struct tr_record_rules *r, cJSON *record,
                                enum tr_status (*encode)(const struct tr_record_rules *, cJSON *, struct tr_doc *),
                                struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
     struct tr_record_rules rules = *r;
     size_t first = doc->mask.n;
     rules.mask = TR_MASK_COMPLETION;
-    TR_TRY(encode(&rules, record, doc));
+    TR_PASS(encode(&rules, record, doc));
     uint8_t *mask = (uint8_t *)doc->mask.p;
     if (doc->mask.n == first)
-        TR_TRY(tr_fail(TR_USAGE, "an answer of the pair has no tokens"));
+        return tr_fail(TR_USAGE, "an answer of the pair has no tokens");
     mask[first] = 0; /* no token predicts it */
     size_t at = first;
     while (at < doc->mask.n && !mask[at])
         at++;
     if (at == doc->mask.n)
-        TR_TRY(tr_fail(TR_USAGE, "an answer of the pair has no token to train on"));
+        return tr_fail(TR_USAGE, "an answer of the pair has no token to train on");
     for (; at < doc->mask.n; at++)
         mask[at] = 1;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status add_texts(const struct tr_record_rules *r, const char *prompt, const char *answer,

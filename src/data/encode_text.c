@@ -35,15 +35,13 @@ enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids)
  * one of the two. */
 static enum tr_status begin_with(const struct tr_tokenizer *t, const char *text, struct tr_ids *ids)
 {
-    enum tr_status st = TR_OK;
     size_t n_old = ids->n;
-    TR_TRY(tr_doc_begin(t, ids));
+    TR_PASS(tr_doc_begin(t, ids));
     size_t at = ids->n;
-    TR_TRY(tr_tokenizer_encode(t, text, strlen(text), ids));
+    TR_PASS(tr_tokenizer_encode(t, text, strlen(text), ids));
     if (at > n_old && at < ids->n && ids->p[at] == ids->p[at - 1] && ids->p[at] == tr_tokenizer_bos(t))
         memmove(ids->p + at, ids->p + at + 1, (--ids->n - at) * sizeof *ids->p);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* A text that brings its own <eos> keeps one. */
@@ -55,64 +53,54 @@ static enum tr_status end_once(const struct tr_tokenizer *t, struct tr_ids *ids)
 
 enum tr_status tr_encode_text(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
     const char *text = NULL;
-    TR_TRY(tr_json_str(record, r->text_key, true, &text));
+    TR_PASS(tr_json_str(record, r->text_key, true, &text));
     if (!*text)
-        TR_TRY(tr_fail(TR_USAGE, "\"%s\" is empty", r->text_key));
-    TR_TRY(begin_with(r->tokenizer, text, &doc->ids));
-    TR_TRY(end_once(r->tokenizer, &doc->ids));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "\"%s\" is empty", r->text_key);
+    TR_PASS(begin_with(r->tokenizer, text, &doc->ids));
+    return end_once(r->tokenizer, &doc->ids);
 }
 
 static enum tr_status encode_pair(const struct tr_record_rules *r, const char *prompt, const char *answer,
                                   struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(begin_with(r->tokenizer, prompt, &doc->ids));
-    TR_TRY(tr_doc_mask(doc, r->mask == TR_MASK_ALL));
-    TR_TRY(tr_tokenizer_encode(r->tokenizer, answer, strlen(answer), &doc->ids));
-    TR_TRY(end_once(r->tokenizer, &doc->ids));
-    TR_TRY(tr_doc_mask(doc, true));
-out:
-    return st;
+    TR_PASS(begin_with(r->tokenizer, prompt, &doc->ids));
+    TR_PASS(tr_doc_mask(doc, r->mask == TR_MASK_ALL));
+    TR_PASS(tr_tokenizer_encode(r->tokenizer, answer, strlen(answer), &doc->ids));
+    TR_PASS(end_once(r->tokenizer, &doc->ids));
+    return tr_doc_mask(doc, true);
 }
 
 enum tr_status tr_encode_completion(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
     const char *prompt = NULL, *completion = NULL;
-    TR_TRY(tr_json_str(record, "prompt", true, &prompt));
-    TR_TRY(tr_json_str(record, "completion", true, &completion));
+    TR_PASS(tr_json_str(record, "prompt", true, &prompt));
+    TR_PASS(tr_json_str(record, "completion", true, &completion));
     if (!*completion)
-        TR_TRY(tr_fail(TR_USAGE, "\"completion\" is empty, so there is nothing to train on"));
-    TR_TRY(encode_pair(r, prompt, completion, doc));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "\"completion\" is empty, so there is nothing to train on");
+    TR_PASS(encode_pair(r, prompt, completion, doc));
+    return TR_OK;
 }
 
 /* A prompt in the words of the source's map, and the answer. */
 static enum tr_status write_formats(const struct tr_source_map *map, const cJSON *record, struct tr_str *prompt,
                                     struct tr_str *answer)
 {
-    enum tr_status st = TR_OK;
     const char *input = "", *system = "", *output = "";
-    TR_TRY(tr_json_str(record, "input", false, &input));
-    TR_TRY(tr_json_str(record, "system", false, &system));
-    TR_TRY(tr_json_str(record, "output", !map->output_format, &output));
+    TR_PASS(tr_json_str(record, "input", false, &input));
+    TR_PASS(tr_json_str(record, "system", false, &system));
+    TR_PASS(tr_json_str(record, "output", !map->output_format, &output));
     if (*system && map->system_format)
-        TR_TRY(tr_map_format(map->system_format, record, prompt));
-    TR_TRY(tr_map_format(!*input && map->no_input_format ? map->no_input_format : map->prompt_format, record, prompt));
-    TR_TRY(map->output_format ? tr_map_format(map->output_format, record, answer) : TR_OK);
+        TR_PASS(tr_map_format(map->system_format, record, prompt));
+    TR_PASS(tr_map_format(!*input && map->no_input_format ? map->no_input_format : map->prompt_format, record, prompt));
+    TR_PASS(map->output_format ? tr_map_format(map->output_format, record, answer) : TR_OK);
     if (!map->output_format)
         tr_str_addf(answer, "%s", output);
     if (!tr_str_ok(prompt) || !tr_str_ok(answer))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a prompt"));
+        return tr_fail(TR_NOMEM, "no memory for a prompt");
     if (answer->n == 0)
-        TR_TRY(tr_fail(TR_USAGE, "the answer is empty, so there is nothing to train on"));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "the answer is empty, so there is nothing to train on");
+    return TR_OK;
 }
 
 enum tr_status tr_encode_alpaca(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
@@ -140,24 +128,22 @@ out:
 /* axolotl's input_output: nothing is added, neither <bos> nor <eos>; the label says whether a segment has a loss. */
 enum tr_status tr_encode_segments(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(record, "segments");
     int number = 0;
     if (!cJSON_IsArray(list))
-        TR_TRY(tr_fail(TR_USAGE, "\"segments\" is %s", list ? "not a list" : "missing"));
+        return tr_fail(TR_USAGE, "\"segments\" is %s", list ? "not a list" : "missing");
     for (const cJSON *s = list->child; s; s = s->next, number++) {
         const cJSON *label = cJSON_GetObjectItemCaseSensitive(s, "label");
         const char *text = NULL;
         bool is_number = cJSON_IsNumber(label) && (label->valuedouble == 0 || label->valuedouble == 1);
         if (!cJSON_IsObject(s) || !(cJSON_IsBool(label) || is_number))
-            TR_TRY(tr_fail(TR_USAGE, "segment %d has no \"label\" that is true or false", number));
-        TR_TRY(tr_json_str(s, "text", true, &text));
-        TR_TRY(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
+            return tr_fail(TR_USAGE, "segment %d has no \"label\" that is true or false", number);
+        TR_PASS(tr_json_str(s, "text", true, &text));
+        TR_PASS(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
         bool is_on = is_number ? label->valuedouble == 1 : cJSON_IsTrue(label);
-        TR_TRY(tr_doc_mask(doc, is_on || r->mask == TR_MASK_ALL));
+        TR_PASS(tr_doc_mask(doc, is_on || r->mask == TR_MASK_ALL));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- ids ---- */
@@ -181,32 +167,30 @@ static enum tr_status list_member(const cJSON *record, const char *key, bool is_
 /* attention_mask is optional and must be all 1, because padding inside a row would be trained on. */
 enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    enum tr_status st = TR_OK;
     const cJSON *ids, *labels, *attention;
     int at = 0;
     (void)r;
-    TR_TRY(list_member(record, "input_ids", true, &ids));
-    TR_TRY(list_member(record, "labels", false, &labels));
-    TR_TRY(list_member(record, "attention_mask", false, &attention));
+    TR_PASS(list_member(record, "input_ids", true, &ids));
+    TR_PASS(list_member(record, "labels", false, &labels));
+    TR_PASS(list_member(record, "attention_mask", false, &attention));
     int n = cJSON_GetArraySize(ids);
     if (n == 0)
-        TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" is empty"));
+        return tr_fail(TR_USAGE, "\"input_ids\" is empty");
     if ((labels && cJSON_GetArraySize(labels) != n) || (attention && cJSON_GetArraySize(attention) != n))
-        TR_TRY(tr_fail(TR_USAGE, "\"labels\" or \"attention_mask\" is not as long as the %d \"input_ids\"", n));
+        return tr_fail(TR_USAGE, "\"labels\" or \"attention_mask\" is not as long as the %d \"input_ids\"", n);
     const cJSON *label = labels ? labels->child : NULL, *seen = attention ? attention->child : NULL;
     for (const cJSON *id = ids->child; id; id = id->next, at++) {
         if (!is_id(id))
-            TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" at %d is not a token id", at));
+            return tr_fail(TR_USAGE, "\"input_ids\" at %d is not a token id", at);
         bool is_target = !label || (is_id(label) && label->valuedouble == id->valuedouble);
         if (!is_target && !(cJSON_IsNumber(label) && label->valuedouble == TR_TARGET_NONE))
-            TR_TRY(tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at));
+            return tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at);
         if (seen && !(cJSON_IsNumber(seen) && seen->valuedouble == 1))
-            TR_TRY(tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at));
-        TR_TRY(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
-        TR_TRY(tr_doc_mask(doc, is_target));
+            return tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at);
+        TR_PASS(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
+        TR_PASS(tr_doc_mask(doc, is_target));
         label = label ? label->next : NULL;
         seen = seen ? seen->next : NULL;
     }
-out:
-    return st;
+    return TR_OK;
 }

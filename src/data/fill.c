@@ -58,30 +58,25 @@ static void fill_padding(const struct tr_batch *b, int64_t at, int64_t n, int64_
 static enum tr_status mask_piece(const struct tr_walk *w, const struct tr_piece *p, int32_t *targets,
                                  int64_t *n_targets)
 {
-    enum tr_status st = TR_OK;
     int64_t n_next = 0;
     uint64_t n = (uint64_t)p->n;
-    TR_TRY(tr_shard_mask(w->shard, w->fd, p->first + 1, n - 1, targets, n_targets));
+    TR_PASS(tr_shard_mask(w->shard, w->fd, p->first + 1, n - 1, targets, n_targets));
     if (p->goes_on)
-        TR_TRY(tr_shard_mask(w->shard, w->fd, p->next, 1, targets ? targets + n - 1 : NULL, &n_next));
+        TR_PASS(tr_shard_mask(w->shard, w->fd, p->next, 1, targets ? targets + n - 1 : NULL, &n_next));
     *n_targets += n_next;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status fill_piece(const struct tr_walk *w, const struct tr_piece *p, const struct tr_batch *b,
                                  int64_t at, int64_t *n_targets)
 {
-    enum tr_status st = TR_OK;
     int32_t next = TR_TARGET_NONE;
-    TR_TRY(tr_shard_read(w->shard, w->fd, p->first, (uint64_t)p->n, b->tokens + at));
+    TR_PASS(tr_shard_read(w->shard, w->fd, p->first, (uint64_t)p->n, b->tokens + at));
     if (p->goes_on)
-        TR_TRY(tr_shard_read(w->shard, w->fd, p->next, 1, &next));
+        TR_PASS(tr_shard_read(w->shard, w->fd, p->next, 1, &next));
     memcpy(b->targets + at, b->tokens + at + 1, (size_t)(p->n - 1) * sizeof *b->targets);
     b->targets[at + p->n - 1] = next;
-    TR_TRY(mask_piece(w, p, b->targets + at, n_targets));
-out:
-    return st;
+    return mask_piece(w, p, b->targets + at, n_targets);
 }
 
 /* Where the second answer of a pair of n tokens begins: behind the first target, at the first token that is none. 0:

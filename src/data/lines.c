@@ -44,21 +44,19 @@ static enum tr_status add_task(struct tr_lines *l)
 
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why)
 {
-    enum tr_status st = TR_OK;
     if (!TR_GROW(l->rows, l->n_rows + 1, &l->n_rows_cap))
         return no_memory();
     if (l->n_tasks == 0 || l->text.n - l->rows[l->tasks[l->n_tasks - 1].first].at >= TASK_BYTES)
-        TR_TRY(add_task(l));
+        TR_PASS(add_task(l));
     struct tr_line_row row = { .at = l->text.n, .n = why ? 0 : n, .number = number, .why = why ? strdup(why) : NULL };
     if (why && !row.why)
-        TR_TRY(no_memory());
+        TR_PASS(no_memory());
     l->rows[l->n_rows++] = row;
     l->tasks[l->n_tasks - 1].end = l->n_rows;
     tr_str_add(&l->text, line, row.n);
     if (!tr_str_ok(&l->text))
-        TR_TRY(no_memory());
-out:
-    return st;
+        TR_PASS(no_memory());
+    return TR_OK;
 }
 
 /* Whether the batch may go on: its file has taken too much work, or the batch has made too many ids. */
@@ -101,16 +99,14 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
 
 static enum tr_status give_task(struct tr_lines *l, const struct tr_line_task *t, tr_give_fn *give, void *ctx)
 {
-    enum tr_status st = TR_OK;
     size_t at = 0;
     for (size_t i = t->first; i < t->end; i++) {
         const struct tr_line_row *row = &l->rows[i];
         const uint8_t *mask = t->doc.mask.n ? (const uint8_t *)t->doc.mask.p + at : NULL;
-        TR_TRY(give(ctx, row->number, t->doc.ids.p + at, mask, row->n_ids, row->why));
+        TR_PASS(give(ctx, row->number, t->doc.ids.p + at, mask, row->n_ids, row->why));
         at += row->n_ids;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules *rules, struct tr_pool *pool,

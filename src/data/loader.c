@@ -99,7 +99,6 @@ size_t tr_loader_bytes(const struct tr_loader_shape *shape)
 
 static enum tr_status fill_step(struct tr_loader *l, uint64_t step)
 {
-    enum tr_status st = TR_OK;
     const struct tr_loader_shape *s = &l->shape;
     struct tr_step_batch *slot = &l->slots[step % (uint64_t)s->depth];
     slot->step = step;
@@ -107,20 +106,19 @@ static enum tr_status fill_step(struct tr_loader *l, uint64_t step)
     uint64_t left = l->total_samples > slot->first_sample ? l->total_samples - slot->first_sample : 0;
     slot->n_samples = left < (uint64_t)s->batch_rows ? left : (uint64_t)s->batch_rows;
     slot->n_targets_local = 0;
-    TR_TRY(tr_failpoint("data.load_step"));
+    TR_PASS(tr_failpoint("data.load_step"));
     for (int64_t i = 0; i < slot->n_micro; i++) {
         uint64_t first = slot->first_sample + (uint64_t)(s->first_row + i * s->micro_rows);
-        TR_TRY(tr_data_fill(l->d, first, s->micro_rows, l->total_samples, &slot->micro[i], &slot->n_micro_targets[i]));
+        TR_PASS(tr_data_fill(l->d, first, s->micro_rows, l->total_samples, &slot->micro[i], &slot->n_micro_targets[i]));
         slot->n_targets_local += slot->n_micro_targets[i];
     }
     /* The rows of the other ranks: before and after this slice. */
     int64_t before = 0, after = 0, end_row = s->first_row + s->n_rows;
-    TR_TRY(tr_data_count(l->d, slot->first_sample, s->first_row, l->total_samples, &before));
-    TR_TRY(
+    TR_PASS(tr_data_count(l->d, slot->first_sample, s->first_row, l->total_samples, &before));
+    TR_PASS(
         tr_data_count(l->d, slot->first_sample + (uint64_t)end_row, s->batch_rows - end_row, l->total_samples, &after));
     slot->n_targets = before + slot->n_targets_local + after;
-out:
-    return st;
+    return TR_OK;
 }
 
 static void *run(void *arg)

@@ -55,7 +55,6 @@ static void add_token(struct turns *x, bool is_target)
 enum tr_status tr_long_keep(const struct tr_shard *s, int fd, uint64_t first, uint64_t n_doc, uint64_t row_tokens,
                             enum tr_long how, struct tr_kept *out)
 {
-    enum tr_status st = TR_OK;
     int32_t mask[PIECE];
     struct turns x = { .room = row_tokens };
     uint64_t n_all = 0, n_first = 0; /* targets of the document, and of its first row */
@@ -64,7 +63,7 @@ enum tr_status tr_long_keep(const struct tr_shard *s, int fd, uint64_t first, ui
         uint64_t n = n_doc - at < PIECE ? n_doc - at : PIECE;
         int64_t n_targets;
         memset(mask, 0, sizeof mask);
-        TR_TRY(tr_shard_mask(s, fd, first + at, n, mask, &n_targets));
+        TR_PASS(tr_shard_mask(s, fd, first + at, n, mask, &n_targets));
         for (uint64_t i = 0; i < n; i++) {
             bool is_target = mask[i] != TR_TARGET_NONE, counts = is_target && at + i > 0;
             n_all += counts;
@@ -82,8 +81,7 @@ enum tr_status tr_long_keep(const struct tr_shard *s, int fd, uint64_t first, ui
     if (n_left == 0)
         out->n = out->n_then = 0;
     out->n_targets_lost = n_all - n_left;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- pairs ---- */

@@ -32,7 +32,6 @@ static int64_t line_of(const struct tr_data_file *f, const struct tr_skip_list *
 
 enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part *part, const struct tr_skip_list *skips)
 {
-    enum tr_status st = TR_OK;
     for (size_t i = 0; i < part->n_lost; i++) {
         const struct tr_long_doc *x = &part->lost[i];
         uint64_t doc = x->doc;
@@ -40,24 +39,23 @@ enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part 
         const struct tr_data_file *f = find_file(d, part->shards[x->i_shard], &doc);
         int64_t line = line_of(f, skips, doc);
         if (line == 0)
-            TR_TRY(tr_format(which, sizeof which, "document %" PRIu64 ": ", doc + 1));
+            TR_PASS(tr_format(which, sizeof which, "document %" PRIu64 ": ", doc + 1));
         if (d->how_long == TR_LONG_REFUSE)
-            TR_TRY(tr_fail(TR_USAGE,
+            return tr_fail(TR_USAGE,
                            "%s:%" PRId64 ": %s%" PRIu64 " tokens are longer than a row of %" PRId64
                            "; give --sequence_length %" PRIu64 ", or --long_documents fit, split, cut or drop",
-                           f->path, line, which, x->n_tokens, d->row_tokens, x->n_tokens));
+                           f->path, line, which, x->n_tokens, d->row_tokens, x->n_tokens);
         char lost[80];
         if (x->is_dropped)
-            TR_TRY(tr_format(lost, sizeof lost, "%sit is left out",
-                             d->how_long == TR_LONG_DROP ? "" : "no target would be left, so "));
+            TR_PASS(tr_format(lost, sizeof lost, "%sit is left out",
+                              d->how_long == TR_LONG_DROP ? "" : "no target would be left, so "));
         else
-            TR_TRY(tr_format(lost, sizeof lost, "%" PRIu64 " are lost, %" PRIu64 " of them targets", x->n_lost,
-                             x->n_targets_lost));
-        TR_TRY(tr_format(why, sizeof why,
-                         "%s%" PRIu64 " tokens are longer than a row: %s; it needs --sequence_length %" PRIu64, which,
-                         x->n_tokens, lost, x->n_tokens));
-        TR_TRY(tr_skip_list_add(&d->losses, f->path, line, why));
+            TR_PASS(tr_format(lost, sizeof lost, "%" PRIu64 " are lost, %" PRIu64 " of them targets", x->n_lost,
+                              x->n_targets_lost));
+        TR_PASS(tr_format(why, sizeof why,
+                          "%s%" PRIu64 " tokens are longer than a row: %s; it needs --sequence_length %" PRIu64, which,
+                          x->n_tokens, lost, x->n_tokens));
+        TR_PASS(tr_skip_list_add(&d->losses, f->path, line, why));
     }
-out:
-    return st;
+    return TR_OK;
 }

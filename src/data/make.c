@@ -30,7 +30,6 @@ struct make {
 /* The writer for the next document: that of the open part, or of a new part when the open one is full. */
 static enum tr_status begin_doc(struct make *m)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     const struct tr_data_options *o = m->t->options;
     bool is_ids = tr_shape_row(m->m->rules.shape)->is_ids, is_text = tr_shape_row(m->m->rules.shape)->is_text;
@@ -41,10 +40,10 @@ static enum tr_status begin_doc(struct make *m)
             return TR_OK;
         struct tr_shard_writer *full = m->writer;
         m->writer = NULL;
-        TR_TRY(tr_shard_writer_commit(full, false, m->n_skipped));
+        TR_PASS(tr_shard_writer_commit(full, false, m->n_skipped));
         m->n_skipped = 0;
     }
-    TR_TRY(tr_cache_path(&m->t->cache, m->m->key, m->part, path));
+    TR_PASS(tr_cache_path(&m->t->cache, m->m->key, m->part, path));
     struct tr_shard_info info = {
         .part = m->part++,
         .has_mask = !is_text,
@@ -55,9 +54,8 @@ static enum tr_status begin_doc(struct make *m)
     };
     if (!is_ids)
         info.tokenizer = tr_tokenizer_hash(m->t->tokenizer);
-    TR_TRY(tr_shard_writer_open(path, &info, &m->writer));
-out:
-    return st;
+    TR_PASS(tr_shard_writer_open(path, &info, &m->writer));
+    return TR_OK;
 }
 
 /* Skips a record. The data set is refused when more than max_skipped records are skipped. */
@@ -65,21 +63,19 @@ static enum tr_status skip(struct make *m, int64_t line, const char *cause)
 {
     const struct tr_data_options *o = m->t->options;
     char why[256];
-    enum tr_status st = TR_OK;
     (void)tr_format(why, sizeof why, "%s", cause); /* a long message is truncated */
     for (char *c = why; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' '; /* the list of skipped records has one line for each */
     m->n_skipped++;
     m->t->n_skipped++;
-    TR_TRY(tr_skip_list_add(&m->skips, m->path, line, why));
+    TR_PASS(tr_skip_list_add(&m->skips, m->path, line, why));
     if (o->on_skip)
         o->on_skip(o->on_skip_ctx, m->path, line, why);
     if (m->t->n_skipped > (uint64_t)o->max_skipped)
-        TR_TRY(tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; this is more than the %" PRId64 " records that may be skipped",
-                       m->path, line, why, o->max_skipped));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; this is more than the %" PRId64 " records that may be skipped",
+                       m->path, line, why, o->max_skipped);
+    return TR_OK;
 }
 
 /* ---- records ---- */
@@ -111,22 +107,20 @@ out:
 /* Each record is one document. */
 static enum tr_status make_records(struct make *m)
 {
-    enum tr_status st = TR_OK;
     const struct tr_source *source = m->m->source;
     struct tr_row row = { .text = "" };
     uint64_t n_left = source->is_part ? source->end - source->first : UINT64_MAX;
-    TR_TRY(tr_table_skip(m->table, source->first));
+    TR_PASS(tr_table_skip(m->table, source->first));
     while (row.text) {
         row.text = NULL;
         if (n_left-- > 0)
-            TR_TRY(tr_table_next(m->table, &row));
+            TR_PASS(tr_table_next(m->table, &row));
         if (row.text)
-            TR_TRY(tr_lines_add(&m->lines, row.text, row.n, row.number, row.why));
+            TR_PASS(tr_lines_add(&m->lines, row.text, row.n, row.number, row.why));
         if (!row.text || tr_lines_is_full(&m->lines))
-            TR_TRY(tr_lines_encode(&m->lines, &m->m->rules, m->t->pool, take_record, m));
+            TR_PASS(tr_lines_encode(&m->lines, &m->m->rules, m->t->pool, take_record, m));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- text ---- */
@@ -163,27 +157,24 @@ static enum tr_status add_text(struct make *m, bool is_last)
 /* The whole file is one document, of any size. */
 static enum tr_status make_text(struct make *m)
 {
-    enum tr_status st = TR_OK;
     size_t n;
     do
-        TR_TRY(tr_textfile_more(&m->file, &n));
+        TR_PASS(tr_textfile_more(&m->file, &n));
     while (n > 0 && m->file.end < 3);
     if (m->file.end >= 3 && memcmp(m->file.buf, "\xEF\xBB\xBF", 3) == 0)
         m->file.begin = 3;
     if (m->file.begin == m->file.end)
         return TR_OK;
     m->chunks.tokenizer = m->t->tokenizer;
-    TR_TRY(begin_doc(m));
-    TR_TRY(add_edge(m, tr_doc_begin));
+    TR_PASS(begin_doc(m));
+    TR_PASS(add_edge(m, tr_doc_begin));
     while (n > 0) {
-        TR_TRY(add_text(m, false));
-        TR_TRY(tr_textfile_more(&m->file, &n));
+        TR_PASS(add_text(m, false));
+        TR_PASS(tr_textfile_more(&m->file, &n));
     }
-    TR_TRY(add_text(m, true));
-    TR_TRY(add_edge(m, tr_doc_end));
-    TR_TRY(tr_shard_writer_end_doc(m->writer));
-out:
-    return st;
+    TR_PASS(add_text(m, true));
+    TR_PASS(add_edge(m, tr_doc_end));
+    return tr_shard_writer_end_doc(m->writer);
 }
 
 /* ---- both ---- */
@@ -215,21 +206,17 @@ out:
 
 static enum tr_status finish(struct make *m)
 {
-    enum tr_status st = TR_OK;
     struct tr_hash128 content;
-    TR_TRY(m->table ? tr_table_hash(m->table, &content) : tr_textfile_rest(&m->file, &content));
+    TR_PASS(m->table ? tr_table_hash(m->table, &content) : tr_textfile_rest(&m->file, &content));
     if (!tr_hash_eq(content, m->m->content))
-        TR_TRY(
-            tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete", m->path));
+        return tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete", m->path);
     if (!m->writer)
-        TR_TRY(tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->path,
-                       m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : ""));
-    TR_TRY(write_skips(m));
+        return tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->path,
+                       m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : "");
+    TR_PASS(write_skips(m));
     struct tr_shard_writer *last = m->writer;
     m->writer = NULL;
-    TR_TRY(tr_shard_writer_commit(last, true, m->n_skipped));
-out:
-    return st;
+    return tr_shard_writer_commit(last, true, m->n_skipped);
 }
 
 enum tr_status tr_make_shards(const struct tr_make *what)

@@ -118,7 +118,6 @@ static enum tr_status find_shape(const char *name, enum tr_shape *out)
 
 static enum tr_status read_map(struct tr_source_map *m)
 {
-    enum tr_status st = TR_OK;
     const char *names[TR_COUNT_OF(members)], *format = NULL;
     for (size_t i = 0; i < TR_COUNT_OF(members); i++)
         names[i] = members[i].name;
@@ -127,31 +126,30 @@ static enum tr_status read_map(struct tr_source_map *m)
         while (i < TR_COUNT_OF(members) && strcmp(members[i].name, c->string) != 0)
             i++;
         if (i == TR_COUNT_OF(members))
-            TR_TRY(refuse_name("member of a source", c->string, names, TR_COUNT_OF(names)));
+            TR_PASS(refuse_name("member of a source", c->string, names, TR_COUNT_OF(names)));
         if (!cJSON_IsNull(c))
-            TR_TRY(check_member(c, members[i].kind));
+            TR_PASS(check_member(c, members[i].kind));
     }
     m->columns = cJSON_GetObjectItemCaseSensitive(m->doc, "columns");
     m->message = cJSON_GetObjectItemCaseSensitive(m->doc, "message");
     m->roles = cJSON_GetObjectItemCaseSensitive(m->doc, "roles");
     m->train_roles = cJSON_GetObjectItemCaseSensitive(m->doc, "train_roles");
-    TR_TRY(tr_json_str(m->doc, "format", false, &format));
-    TR_TRY(tr_json_str(m->doc, "system", false, &m->system));
-    TR_TRY(tr_json_str(m->doc, "prompt_format", false, &m->prompt_format));
-    TR_TRY(tr_json_str(m->doc, "no_input_format", false, &m->no_input_format));
-    TR_TRY(tr_json_str(m->doc, "system_format", false, &m->system_format));
-    TR_TRY(tr_json_str(m->doc, "output_format", false, &m->output_format));
+    TR_PASS(tr_json_str(m->doc, "format", false, &format));
+    TR_PASS(tr_json_str(m->doc, "system", false, &m->system));
+    TR_PASS(tr_json_str(m->doc, "prompt_format", false, &m->prompt_format));
+    TR_PASS(tr_json_str(m->doc, "no_input_format", false, &m->no_input_format));
+    TR_PASS(tr_json_str(m->doc, "system_format", false, &m->system_format));
+    TR_PASS(tr_json_str(m->doc, "output_format", false, &m->output_format));
     if (format)
-        TR_TRY(find_shape(format, &m->shape));
+        TR_PASS(find_shape(format, &m->shape));
     if (m->prompt_format && !format)
         m->shape = TR_SHAPE_ALPACA;
     if (m->prompt_format && m->shape != TR_SHAPE_ALPACA)
-        TR_TRY(tr_fail(TR_USAGE, "\"prompt_format\" is of records of format alpaca, not of format %s", format));
+        return tr_fail(TR_USAGE, "\"prompt_format\" is of records of format alpaca, not of format %s", format);
     if (!m->prompt_format && (m->no_input_format || m->system_format || m->output_format))
-        TR_TRY(tr_fail(TR_USAGE, "no_input_format, system_format and output_format need \"prompt_format\""));
-    TR_TRY(check_names(m));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "no_input_format, system_format and output_format need \"prompt_format\"");
+    TR_PASS(check_names(m));
+    return TR_OK;
 }
 
 enum tr_status tr_map_open(const char *json, struct tr_source_map **out)
@@ -233,22 +231,20 @@ static const char *find_role(const cJSON *roles, const char *theirs)
 
 static enum tr_status apply_message(const struct tr_source_map *m, cJSON *message)
 {
-    enum tr_status st = TR_OK;
     if (!cJSON_IsObject(message))
         return tr_fail(TR_USAGE, "a message of the conversation is not an object");
     if (m->message)
-        TR_TRY(rename_members(message, m->message));
+        TR_PASS(rename_members(message, m->message));
     cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
     if (!cJSON_IsString(role) || !(m->roles || m->message))
         return TR_OK;
     const char *ours = find_role(m->roles, role->valuestring);
     ours = ours ? ours : tr_chat_usual_role(role->valuestring);
     if (ours && !cJSON_SetValuestring(role, ours))
-        TR_TRY(no_memory());
+        TR_PASS(no_memory());
     if (ours && strcmp(ours, "function_call") == 0)
-        TR_TRY(tr_chat_take_call(message));
-out:
-    return st;
+        TR_PASS(tr_chat_take_call(message));
+    return TR_OK;
 }
 
 /* A conversation without a system turn begins with the one of the record, or of the source. */
@@ -272,26 +268,24 @@ static enum tr_status add_system(const struct tr_source_map *m, const cJSON *rec
 enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
 {
     static const char *const lists[] = { "messages", "prompt", "completion", "chosen", "rejected" };
-    enum tr_status st = TR_OK;
     if (m->columns)
-        TR_TRY(rename_members(record, m->columns));
+        TR_PASS(rename_members(record, m->columns));
     for (size_t i = 0; i < TR_COUNT_OF(lists); i++) {
         cJSON *list = cJSON_GetObjectItemCaseSensitive(record, lists[i]);
         if (!cJSON_IsArray(list) || m->shape == TR_SHAPE_SHAREGPT)
             continue;
         for (cJSON *message = list->child; message; message = message->next)
-            TR_TRY(apply_message(m, message));
+            TR_PASS(apply_message(m, message));
         if (i < 2 && list->child)
-            TR_TRY(add_system(m, record, list));
+            TR_PASS(add_system(m, record, list));
     }
     const cJSON *system = cJSON_GetObjectItemCaseSensitive(record, "system");
     if (m->system && !(cJSON_IsString(system) && *system->valuestring)) {
         cJSON_DeleteItemFromObjectCaseSensitive(record, "system");
         if (!cJSON_AddStringToObject(record, "system", m->system))
-            TR_TRY(no_memory());
+            TR_PASS(no_memory());
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_map_loss(const struct tr_source_map *m, cJSON *message, int8_t *out)

@@ -258,12 +258,11 @@ static void pack_none(struct tr_pack *p, uint64_t *n_placed)
 
 enum tr_status tr_pack_finish(struct tr_pack *p, enum tr_packing how, bool shuffle, uint64_t seed)
 {
-    enum tr_status st = TR_OK;
     uint64_t n_placed = 0;
     if (how == TR_PACK_NONE)
         pack_none(p, &n_placed);
     else
-        TR_TRY(pack_best_fit(p, shuffle, seed, &n_placed));
+        TR_PASS(pack_best_fit(p, shuffle, seed, &n_placed));
     p->row_first[p->n_tail_rows] = (uint32_t)n_placed;
     uint32_t *rows = realloc(p->row_first,
                              ((size_t)p->n_tail_rows + 1) *
@@ -273,6 +272,5 @@ enum tr_status tr_pack_finish(struct tr_pack *p, enum tr_packing how, bool shuff
     p->n_rows = p->n_tail_rows + p->n_chunks;
     free(p->tail);
     p->tail = NULL;
-out:
-    return st;
+    return TR_OK;
 }

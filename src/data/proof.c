@@ -134,19 +134,17 @@ void tr_proof_row_json(const struct tr_proof_row *row, int64_t n_max, struct tr_
 
 enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_data_masks m = { .n_rows = (int64_t)(d->info.n_rows < TR_MASKS_ROWS ? d->info.n_rows : TR_MASKS_ROWS) };
     for (int64_t g = 0; g < m.n_rows; g++) {
         int64_t n_tokens = 0, n_targets = 0;
-        TR_TRY(tr_data_tokens(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_tokens));
-        TR_TRY(tr_data_targets(d, (uint64_t)g, &n_targets));
+        TR_PASS(tr_data_tokens(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_tokens));
+        TR_PASS(tr_data_targets(d, (uint64_t)g, &n_targets));
         m.n_tokens += n_tokens;
         m.n_targets += n_targets;
         m.n_idle += n_targets == 0;
     }
     *out = m;
-out:
-    return st;
+    return TR_OK;
 }
 
 static void list_files(const struct tr_data *d, struct tr_str *text, struct tr_str *json)

@@ -37,35 +37,32 @@ static enum tr_status has_target(const struct planning *k, uint64_t first, uint6
 
 static enum tr_status split_doc(const struct planning *k, uint64_t first, uint64_t n_doc)
 {
-    enum tr_status st = TR_OK;
     struct tr_data_part *p = k->p;
     uint64_t row = p->pack.row_tokens, n_chunks = n_doc / row, n_tail = n_doc % row;
     bool is_wanted;
     p->n_split++;
     for (uint64_t c = 0; c < n_chunks; c++) {
-        TR_TRY(has_target(k, first + c * row, row, (c + 1) * row < n_doc, &is_wanted));
+        TR_PASS(has_target(k, first + c * row, row, (c + 1) * row < n_doc, &is_wanted));
         p->n_idle += !is_wanted;
         if (is_wanted)
-            TR_TRY(tr_pack_add_chunk(&p->pack, c));
+            TR_PASS(tr_pack_add_chunk(&p->pack, c));
     }
     is_wanted = false;
     if (n_tail > 1)
-        TR_TRY(has_target(k, first + n_chunks * row, n_tail, false, &is_wanted));
+        TR_PASS(has_target(k, first + n_chunks * row, n_tail, false, &is_wanted));
     p->n_idle += n_tail > 1 && !is_wanted;
     tr_pack_end_doc(&p->pack, is_wanted ? n_tail : 0);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status truncate_doc(const struct planning *k, uint64_t doc, uint64_t first, uint64_t n_doc)
 {
-    enum tr_status st = TR_OK;
     struct tr_pack *pack = &k->p->pack;
     struct tr_kept kept = { 0 };
     if (tr_shard_get_info(k->s)->has_pairs && k->how != TR_LONG_DROP && k->how != TR_LONG_REFUSE)
-        TR_TRY(tr_long_keep_pair(k->s, k->fd, first, n_doc, pack->row_tokens, &kept));
+        TR_PASS(tr_long_keep_pair(k->s, k->fd, first, n_doc, pack->row_tokens, &kept));
     else if (k->how == TR_LONG_FIT || k->how == TR_LONG_CUT)
-        TR_TRY(tr_long_keep(k->s, k->fd, first, n_doc, pack->row_tokens, k->how, &kept));
+        TR_PASS(tr_long_keep(k->s, k->fd, first, n_doc, pack->row_tokens, k->how, &kept));
     struct tr_long_doc x = { .i_shard = k->i_shard,
                              .doc = doc,
                              .n_tokens = n_doc,
@@ -74,10 +71,9 @@ static enum tr_status truncate_doc(const struct planning *k, uint64_t doc, uint6
                              .is_dropped = kept.n == 0 };
     note_loss(k->p, &x);
     if (!x.is_dropped)
-        TR_TRY(tr_pack_add_kept(pack, kept.n, kept.then));
+        TR_PASS(tr_pack_add_kept(pack, kept.n, kept.then));
     tr_pack_end_doc(pack, 0);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status plan_doc(const struct planning *k, uint64_t doc, uint64_t first, uint64_t n_doc)
@@ -233,28 +229,25 @@ static enum tr_status doc_end(struct tr_walk *w, uint64_t *out)
 
 static enum tr_status next_of_stream(struct tr_walk *w, struct tr_piece *p)
 {
-    enum tr_status st = TR_OK;
     const uint64_t *first = w->part->first_token;
     uint64_t stop;
     if (w->at == first[w->i_shard + 1])
-        TR_TRY(to_shard(w, w->i_shard + 1));
+        TR_PASS(to_shard(w, w->i_shard + 1));
     uint64_t base = first[w->i_shard];
-    TR_TRY(doc_end(w, &stop));
+    TR_PASS(doc_end(w, &stop));
     if (stop <= w->at - base || stop > first[w->i_shard + 1] - base)
-        TR_TRY(moved(w, w->doc));
+        TR_PASS(moved(w, w->doc));
     p->first = w->at - base;
     p->goes_on = base + stop > w->end;
     p->n = (int64_t)((p->goes_on ? w->end : base + stop) - w->at);
     p->next = p->first + (uint64_t)p->n;
     w->at += (uint64_t)p->n;
     w->doc++;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
 {
-    enum tr_status st = TR_OK;
     const struct tr_pack *pack = &w->part->pack;
     struct tr_pack_chunk c = { 0 };
     uint64_t bounds[2], skip, n;
@@ -262,11 +255,11 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
         c = pack->chunks[w->at - pack->n_tail_rows];
     uint64_t doc = p->doc = w->is_tail ? pack->doc[w->at] : c.doc;
     size_t i = find_shard(w->part->first_doc, w->part->n_shards, doc);
-    TR_TRY(to_shard(w, i));
+    TR_PASS(to_shard(w, i));
     doc -= w->part->first_doc[i];
-    TR_TRY(tr_shard_doc_starts(w->shard, w->fd, doc, 2, bounds));
+    TR_PASS(tr_shard_doc_starts(w->shard, w->fd, doc, 2, bounds));
     if (bounds[1] <= bounds[0] || bounds[1] > tr_shard_get_info(w->shard)->n_tokens)
-        TR_TRY(moved(w, doc));
+        TR_PASS(moved(w, doc));
     uint64_t n_doc = bounds[1] - bounds[0];
     tr_pack_tail(pack, n_doc, &skip, &n);
     if (!w->is_tail) {
@@ -281,7 +274,7 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
         n = kept->n;
     }
     if (n == 0 || skip > n_doc || n > n_doc - skip || n > w->room)
-        TR_TRY(moved(w, doc));
+        TR_PASS(moved(w, doc));
     p->first = bounds[0] + skip;
     p->n = (int64_t)n;
     p->is_more = kept && w->is_kept;
@@ -290,8 +283,7 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
     p->next = bounds[0] + (w->is_kept ? kept->then : skip + n);
     w->room -= n;
     w->at += !w->is_kept;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *p)

@@ -13,14 +13,11 @@ enum { N_HEX = 32 };
 static enum tr_status seal_name(const struct stat *f, const char *what, char out[64])
 {
     char text[256], hex[N_HEX + 1];
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_format(text, sizeof text, "%ju %ju %jd %jd.%09ld %jd.%09ld %s", (uintmax_t)f->st_dev,
-                     (uintmax_t)f->st_ino, (intmax_t)f->st_size, (intmax_t)f->st_mtim.tv_sec, f->st_mtim.tv_nsec,
-                     (intmax_t)f->st_ctim.tv_sec, f->st_ctim.tv_nsec, what));
+    TR_PASS(tr_format(text, sizeof text, "%ju %ju %jd %jd.%09ld %jd.%09ld %s", (uintmax_t)f->st_dev,
+                      (uintmax_t)f->st_ino, (intmax_t)f->st_size, (intmax_t)f->st_mtim.tv_sec, f->st_mtim.tv_nsec,
+                      (intmax_t)f->st_ctim.tv_sec, f->st_ctim.tv_nsec, what));
     tr_hash_hex(tr_hash(text, strlen(text)), hex);
-    TR_TRY(tr_format(out, 64, "seals/%s", hex));
-out:
-    return st;
+    return tr_format(out, 64, "seals/%s", hex);
 }
 
 /* The value and its hash as text. A seal is valid only when its content is exactly this text. */

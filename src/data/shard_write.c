@@ -103,15 +103,14 @@ static enum tr_status add_mask(struct tr_shard_writer *w, const uint8_t *mask, s
 
 enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask, size_t n)
 {
-    enum tr_status st = TR_OK;
     size_t size = w->info.token_bytes;
     TR_BUG_ON(mask && !w->info.has_mask);
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || (uint64_t)ids[i] >= w->info.vocab_size)
-            TR_TRY(tr_fail(TR_USAGE, "%s: token id %d is outside the vocabulary of %" PRIu64, w->path, ids[i],
-                           w->info.vocab_size));
+            return tr_fail(TR_USAGE, "%s: token id %d is outside the vocabulary of %" PRIu64, w->path, ids[i],
+                           w->info.vocab_size);
         if (w->n_buf == BUF_BYTES)
-            TR_TRY(flush(w));
+            TR_PASS(flush(w));
         if (size == 2)
             tr_put_u16(w->buf + w->n_buf, (uint16_t)ids[i]);
         else
@@ -119,10 +118,9 @@ enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids
         w->n_buf += size;
     }
     if (w->info.has_mask)
-        TR_TRY(add_mask(w, mask, n));
+        TR_PASS(add_mask(w, mask, n));
     w->info.n_tokens += n;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_shard_writer_end_doc(struct tr_shard_writer *w)
@@ -149,34 +147,30 @@ static enum tr_status write_tail(struct tr_shard_writer *w)
 {
     static const unsigned char zeros[8];
     unsigned char header[TR_SHARD_HEADER_BYTES];
-    enum tr_status st = TR_OK;
     size_t n_pad = (size_t)(-(w->info.n_tokens * w->info.token_bytes) % 8);
-    TR_TRY(flush(w));
-    TR_TRY(put(w, zeros, n_pad));
+    TR_PASS(flush(w));
+    TR_PASS(put(w, zeros, n_pad));
     tr_put_u64(w->docs.p + w->docs.n, w->info.n_tokens);
-    TR_TRY(put(w, w->docs.p, w->docs.n + 8));
-    TR_TRY(put(w, w->mask.p, w->mask.n));
+    TR_PASS(put(w, w->docs.p, w->docs.n + 8));
+    TR_PASS(put(w, w->mask.p, w->mask.n));
     w->info.payload = tr_hasher_get(w->hasher);
     tr_shard_format(&w->info, header);
     if (lseek(w->fd, 0, SEEK_SET) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: seek: %s", w->temp.name, strerror(errno)));
-    TR_TRY(tr_write_all(w->fd, w->temp.name, header, sizeof header));
-out:
-    return st;
+        return tr_fail(TR_IO, "%s: seek: %s", w->temp.name, strerror(errno));
+    TR_PASS(tr_write_all(w->fd, w->temp.name, header, sizeof header));
+    return TR_OK;
 }
 
 static enum tr_status publish(struct tr_shard_writer *w)
 {
-    enum tr_status st = TR_OK;
     if (fsync(w->fd) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: fsync: %s", w->temp.name, strerror(errno)));
-    TR_TRY(tr_failpoint("data.shard_fsynced"));
+        return tr_fail(TR_IO, "%s: fsync: %s", w->temp.name, strerror(errno));
+    TR_PASS(tr_failpoint("data.shard_fsynced"));
     int err = tr_out_move(w->at.dir, w->temp.name, w->at.name, TR_OUT_RENAME);
     if (err)
-        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(err)));
+        return tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(err));
     w->temp.name[0] = 0;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_shard_writer_commit(struct tr_shard_writer *w, bool is_last, uint64_t n_skipped)

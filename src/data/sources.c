@@ -147,19 +147,18 @@ static enum tr_status count(const struct tr_source *source, const struct tr_seal
 static enum tr_status cut(struct tr_sources *s, size_t first, const struct tr_table_split *split, const char *path,
                           const struct tr_seals *seals)
 {
-    enum tr_status st = TR_OK;
     uint64_t n_all = 0, from, to, at = 0;
     size_t n_kept = first;
     for (size_t i = first; i < s->n; i++) {
         if (s->p[i].kind != TR_SOURCE_RECORDS)
-            TR_TRY(tr_fail(TR_USAGE, "%s: a slice is of records, and this file is %s; leave [...] out", s->p[i].path,
-                           s->p[i].kind == TR_SOURCE_TEXT ? "one document" : "a token shard"));
-        TR_TRY(count(&s->p[i], seals, &s->p[i].end));
+            return tr_fail(TR_USAGE, "%s: a slice is of records, and this file is %s; leave [...] out", s->p[i].path,
+                           s->p[i].kind == TR_SOURCE_TEXT ? "one document" : "a token shard");
+        TR_PASS(count(&s->p[i], seals, &s->p[i].end));
         n_all += s->p[i].end;
     }
     tr_table_split_of(split, n_all, &from, &to);
     if (from == to)
-        TR_TRY(tr_fail(TR_USAGE, "%s: the slice holds none of the %" PRIu64 " records; give another one", path, n_all));
+        return tr_fail(TR_USAGE, "%s: the slice holds none of the %" PRIu64 " records; give another one", path, n_all);
     for (size_t i = first; i < s->n; i++) {
         struct tr_source *x = &s->p[i], kept = *x;
         uint64_t n = x->end, end = at + n;
@@ -174,8 +173,7 @@ static enum tr_status cut(struct tr_sources *s, size_t first, const struct tr_ta
             free(kept.path);
     }
     s->n = n_kept;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Where the split of a path begins, or where the path ends. */

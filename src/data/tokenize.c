@@ -84,7 +84,6 @@ out:
 static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_source *source,
                                    struct tr_record_rules *r)
 {
-    enum tr_status st = TR_OK;
     const struct tr_data_options *o = t->options;
     const struct tr_source_map *map = t->maps ? t->maps[source->i_path] : NULL;
     *r = (struct tr_record_rules){
@@ -98,31 +97,30 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
         .map = map,
     };
     if (source->kind == TR_SOURCE_TEXT && r->shape != TR_SHAPE_AUTO && r->shape != TR_SHAPE_TEXT)
-        TR_TRY(tr_fail(TR_USAGE, "%s: data_format %s is of records, and this file is plain text; leave data_format out",
-                       source->path, tr_shape_name(r->shape)));
+        return tr_fail(TR_USAGE, "%s: data_format %s is of records, and this file is plain text; leave data_format out",
+                       source->path, tr_shape_name(r->shape));
     if (source->kind == TR_SOURCE_TEXT)
         r->shape = TR_SHAPE_TEXT;
     else if (r->shape == TR_SHAPE_AUTO)
-        TR_TRY(detect(source, map, &r->shape));
+        TR_PASS(detect(source, map, &r->shape));
     if (!o->cache_dir)
-        TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path));
+        return tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path);
     if (tr_shape_row(r->shape)->is_ids)
         return TR_OK;
     if (!t->tokenizer)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "%s is text, and the model has no tokenizer: neither tokenizer.json nor vocab.json with "
                        "merges.txt; records of input_ids and .trtok files need none",
-                       source->path));
+                       source->path);
     if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
-        TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,
-                       tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size));
+        return tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,
+                       tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size);
     if (!o->chat && tr_shape_row(r->shape)->chat == TR_CHAT_REQUIRED)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "%s: conversations need a chat template, but the model has none; name one: "
                        "--chat_template chatml, llama3, ... or a .jinja file",
-                       source->path));
-out:
-    return st;
+                       source->path);
+    return TR_OK;
 }
 
 /* ---- the key ---- */
@@ -188,29 +186,27 @@ out:
 static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *out, bool *is_absent,
                                  uint64_t *n_skipped)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     *n_skipped = 0;
     *is_absent = false;
     for (uint32_t part = 0;; part++) {
         struct tr_shard *s = NULL;
-        TR_TRY(tr_cache_path(&m->t->cache, m->key, part, path));
+        TR_PASS(tr_cache_path(&m->t->cache, m->key, part, path));
         if (!tr_file_exists(path)) {
             *is_absent = true;
             return TR_OK;
         }
-        TR_TRY(tr_shard_open_sealed(path, (uint64_t)m->t->options->vocab_size, &m->t->seals, &s));
+        TR_PASS(tr_shard_open_sealed(path, (uint64_t)m->t->options->vocab_size, &m->t->seals, &s));
         const struct tr_shard_info *i = tr_shard_get_info(s);
         bool is_last = i->is_last, is_ours = tr_hash_eq(i->source, m->key) && i->part == part;
         *n_skipped += i->n_skipped;
-        TR_TRY(tr_shard_list_add(out, s));
+        TR_PASS(tr_shard_list_add(out, s));
         if (!is_ours)
-            TR_TRY(tr_fail(TR_IO, "%s: this shard belongs to another source; remove the file", path));
+            return tr_fail(TR_IO, "%s: this shard belongs to another source; remove the file", path);
         if (is_last)
             return TR_OK;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Reads the file that write_skips wrote. If it is absent or damaged, only the list is lost. */
@@ -244,18 +240,16 @@ out:
 
 static enum tr_status make_once(const struct tr_make *m)
 {
-    enum tr_status st = TR_OK;
     struct tr_tokenize *t = m->t;
     uint64_t before = t->n_skipped;
     struct stat info;
     if (!t->pool)
-        TR_TRY(tr_pool_open(t->options->n_threads, &t->pool));
+        TR_PASS(tr_pool_open(t->options->n_threads, &t->pool));
     if (t->options->on_make && stat(m->source->path, &info) == 0)
         t->options->on_make(t->options->on_make_ctx, m->source->path, (uint64_t)info.st_size);
-    TR_TRY(tr_make_shards(m));
+    TR_PASS(tr_make_shards(m));
     t->n_skipped = before; /* skipped records are counted when the shards are opened, newly made or not */
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_or_make(const struct tr_make *m, struct tr_shard_list *out, struct tr_data_file *file)

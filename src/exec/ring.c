@@ -160,7 +160,6 @@ static bool is_skipped(void)
 
 enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c)
 {
-    enum tr_status st = TR_OK;
     struct ring r = ring_init(e, c);
     struct passing p, g;
     tr_exec_move(e, r.k, r.block[0][0], false);
@@ -173,14 +172,14 @@ enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c)
     for (int step = 0; step < r.size; step++) {
         bool is_last = step == r.size - 1;
         if (!is_last)
-            TR_TRY(pass_on(&r, r.block, "pass on keys and values", &p));
+            TR_PASS(pass_on(&r, r.block, "pass on keys and values", &p));
         if (!is_skipped())
             compute(&r, (r.rank + r.size - step) % r.size);
         if (!is_last)
-            TR_TRY(wait_for(&r, r.block, &p));
+            TR_PASS(wait_for(&r, r.block, &p));
         if (r.is_backward) {
-            TR_TRY(pass_on(&r, r.grad, "pass on gradients of keys and values", &g));
-            TR_TRY(wait_for(&r, r.grad, &g));
+            TR_PASS(pass_on(&r, r.grad, "pass on gradients of keys and values", &g));
+            TR_PASS(wait_for(&r, r.grad, &g));
         }
     }
     tr_exec_move(e, r.sum, c->out[0], false);
@@ -188,6 +187,5 @@ enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c)
         tr_exec_move(e, r.grad[0][0], c->out[1], false);
         tr_exec_move(e, r.grad[0][1], c->out[2], false);
     }
-out:
-    return st;
+    return TR_OK;
 }

@@ -113,15 +113,13 @@ static enum tr_status run_part(struct tr_run *r, enum tr_step_part part)
 /* Runs a part that the device may replay as one recording (graph.c). */
 static enum tr_status run_recorded(struct tr_run *r, enum tr_step_part part)
 {
-    enum tr_status st = TR_OK;
     if (tr_exec_replay(r->e, part))
         return TR_OK;
     bool is_recording = tr_exec_record(r->e, part);
-    TR_TRY(run_part(r, part));
+    TR_PASS(run_part(r, part));
     if (is_recording && !tr_exec_recorded(r->e, part))
-        TR_TRY(run_part(r, part));
-out:
-    return st;
+        TR_PASS(run_part(r, part));
+    return TR_OK;
 }
 
 static struct tr_run training(struct tr_exec *e)
@@ -132,58 +130,47 @@ static struct tr_run training(struct tr_exec *e)
 enum tr_status tr_exec_drain(struct tr_exec *e)
 {
     struct tr_run r = training(e);
-    enum tr_status st = TR_OK;
     if (e->is_pending)
-        TR_TRY(run_actions(&r, 0, r.s->n_actions, RUN_DEFERRED));
+        TR_PASS(run_actions(&r, 0, r.s->n_actions, RUN_DEFERRED));
     e->is_pending = false;
-    TR_TRY(wait_for_all(e));
-out:
-    return st;
+    return wait_for_all(e);
 }
 
 static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STEP_COUNT])
 {
     struct tr_exec *e = r->e;
-    enum tr_status st = TR_OK;
     (void)tr_mesh_waited_us(e->mesh, NULL); /* resets the counter: drops the waits before this step */
     tr_exec_send_step(e, values);
-    TR_TRY(run_part(r, TR_PART_BEGIN));
+    TR_PASS(run_part(r, TR_PART_BEGIN));
     tr_exec_send_batches(e, r->s->model, r->micro, e->c->opt.n_micro);
-    TR_TRY(run_recorded(r, TR_PART_GRADIENTS));
+    TR_PASS(run_recorded(r, TR_PART_GRADIENTS));
     e->is_pending = false;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum)
 {
     struct tr_run r = training(e);
-    enum tr_status st = TR_OK;
     r.micro = micro;
-    TR_TRY(make_gradients(&r, values));
-    TR_TRY(tr_exec_drain(e));
+    TR_PASS(make_gradients(&r, values));
+    TR_PASS(tr_exec_drain(e));
     double sum[TR_METRICS];
-    TR_TRY(tr_exec_read_losses(e, sum));
+    TR_PASS(tr_exec_read_losses(e, sum));
     *loss_sum = sum[TR_METRIC_LOSS];
-    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
-out:
-    return st;
+    return tr_device_sync(e->dev, TR_STREAM_COMPUTE);
 }
 
 enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                                const float values[TR_STEP_COUNT], struct tr_step_result *out)
 {
     struct tr_run r = training(e);
-    enum tr_status st = TR_OK;
     r.micro = micro;
     r.cfg = cfg;
     r.loss_scale = (double)values[TR_STEP_LOSS_SCALE];
     r.out = out;
-    TR_TRY(make_gradients(&r, values));
-    TR_TRY(run_part(&r, TR_PART_MEASURE));
-out:
-    return st;
+    TR_PASS(make_gradients(&r, values));
+    return run_part(&r, TR_PART_MEASURE);
 }
 
 enum tr_status tr_run_NORM(struct tr_run *r, const struct tr_action *a)
@@ -215,86 +202,74 @@ enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
 enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
 {
     struct tr_run r = training(e);
-    enum tr_status st = TR_OK;
     r.out = out;
     TR_BUG_ON(e->is_pending);
-    TR_TRY(run_recorded(&r, TR_PART_UPDATE));
+    TR_PASS(run_recorded(&r, TR_PART_UPDATE));
     if (e->defers)
         tr_exec_keep_step(e);
-    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
+    TR_PASS(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
     e->is_pending = e->defers;
-    TR_TRY(run_part(&r, TR_PART_END));
+    TR_PASS(run_part(&r, TR_PART_END));
     int64_t stages_us = 0;
     out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
     out->wait_s = (double)stages_us * 1e-6;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                             const float values[TR_STEP_COUNT], struct tr_step_result *out)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_exec_measure(e, cfg, micro, values, out));
+    TR_PASS(tr_exec_measure(e, cfg, micro, values, out));
     if (!isfinite(out->loss_sum) || !isfinite(out->grad_norm))
-        TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
-                       out->loss_sum, out->grad_norm));
-    TR_TRY(tr_exec_update(e, out));
-out:
-    return st;
+        return tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
+                       out->loss_sum, out->grad_norm);
+    TR_PASS(tr_exec_update(e, out));
+    return TR_OK;
 }
 
 /* Runs a schedule without gradients on one batch. */
 static enum tr_status run_forward(struct tr_exec *e, enum tr_purpose purpose, const struct tr_batch *batch)
 {
     struct tr_run r = { .e = e, .s = &e->c->schedule[purpose], .micro = batch };
-    enum tr_status st = TR_OK;
     TR_BUG_ON(r.s->n_actions == 0);
-    TR_TRY(tr_exec_drain(e));
+    TR_PASS(tr_exec_drain(e));
     tr_exec_send_batches(e, r.s->model, batch, 1);
-    TR_TRY(run_actions(&r, 0, r.s->n_actions, RUN_ALL));
-    TR_TRY(tr_exec_drain(e));
-out:
-    return st;
+    TR_PASS(run_actions(&r, 0, r.s->n_actions, RUN_ALL));
+    return tr_exec_drain(e);
 }
 
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double sum[TR_METRICS])
 {
-    enum tr_status st = TR_OK;
     memset(sum, 0, TR_METRICS * sizeof *sum);
-    TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
+    TR_PASS(run_forward(e, TR_FOR_EVAL, batch));
     if (tr_exec_has_loss(e))
         tr_device_copy_now(e->dev, sum, e->base[TR_A_WORK] + e->c->memory.loss,
                            (size_t)e->c->place.model->n_losses * sizeof *sum);
-    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
-out:
-    return st;
+    TR_PASS(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
+    return TR_OK;
 }
 
 enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums)
 {
     const struct tr_schedule *s = &e->c->schedule[TR_FOR_EVAL];
-    enum tr_status st = TR_OK;
     int last = s->n_actions - 1;
     size_t bytes = (size_t)s->model->n_tokens * TR_DOC_SUMS * sizeof *sums;
     memset(sums, 0, bytes);
-    TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
+    TR_PASS(run_forward(e, TR_FOR_EVAL, batch));
     while (last >= 0 && !(s->action[last].kind == TR_DO_FORWARD && s->action[last].segment == s->model->n_segments - 1))
         last--;
     if (last >= 0) /* this rank has the head */
         tr_device_copy_now(e->dev, sums, e->base[TR_A_ACTS] + s->action[last].out, bytes);
-    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
-out:
-    return st;
+    TR_PASS(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
+    return TR_OK;
 }
 
 enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
                               const struct tr_batch *batch, const float **logits)
 {
     const struct tr_schedule *s = &e->c->schedule[purpose];
-    enum tr_status st = TR_OK;
     e->cache_row = first_position;
-    TR_TRY(run_forward(e, purpose, batch));
+    TR_PASS(run_forward(e, purpose, batch));
     char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
     if (!e->dev->row->is_host) {
         char *copy = e->base[TR_A_SAVE] + e->c->memory.logits;
@@ -302,7 +277,5 @@ enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_
         at = copy;
     }
     *logits = (const float *)(const void *)at;
-    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
-out:
-    return st;
+    return tr_device_sync(e->dev, TR_STREAM_COMPUTE);
 }

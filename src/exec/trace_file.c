@@ -171,7 +171,6 @@ static void add_planned(struct tr_trace *t)
 
 enum tr_status tr_trace_write(struct tr_trace *t)
 {
-    enum tr_status st = TR_OK;
     char name[48];
     int rank = t->e->mesh->rank;
     add_head(t);
@@ -187,10 +186,8 @@ enum tr_status tr_trace_write(struct tr_trace *t)
                     t->step[i].end_us - t->step[i].begin_us);
     tr_str_addf(&t->text, "\n]}\n");
     if (!tr_str_ok(&t->text))
-        TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for the timeline of %d events", t->n));
-    TR_TRY(tr_out_mkdir(t->output, TR_NAME_PROFILE));
-    TR_TRY(tr_format(name, sizeof name, TR_NAME_PROFILE "/" TR_NAME_OF_RANK ".json", rank));
-    TR_TRY(tr_out_write(t->output, name, t->text.p, t->text.n));
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "profile: no memory for the timeline of %d events", t->n);
+    TR_PASS(tr_out_mkdir(t->output, TR_NAME_PROFILE));
+    TR_PASS(tr_format(name, sizeof name, TR_NAME_PROFILE "/" TR_NAME_OF_RANK ".json", rank));
+    return tr_out_write(t->output, name, t->text.p, t->text.n);
 }

@@ -142,21 +142,19 @@ static enum tr_status list_factors(const cJSON *list, int64_t n, float **out)
 
 enum tr_status tr_gguf_rope_tensors(const struct tr_model *m, struct tr_gguf_freqs out[2], int *n)
 {
-    enum tr_status st = TR_OK;
     const struct tr_rope *r = &m->hp.rope[TR_C_ROPE];
     *n = 0;
     if (r->type == TR_ROPE_LLAMA3 || (r->type == TR_ROPE_YARN && !tr_gguf_is_plain_yarn(r))) {
         out[0] = (struct tr_gguf_freqs){ "rope_freqs.weight", NULL, r->dim / 2 };
-        TR_TRY(freq_factors(r, m->hp.max_positions, &out[0].value));
+        TR_PASS(freq_factors(r, m->hp.max_positions, &out[0].value));
         *n = 1;
     } else if (r->type == TR_ROPE_LONGROPE) {
         out[0] = (struct tr_gguf_freqs){ "rope_factors_long.weight", NULL, r->dim / 2 };
         out[1] = (struct tr_gguf_freqs){ "rope_factors_short.weight", NULL, r->dim / 2 };
-        TR_TRY(list_factors(r->long_factor, r->dim / 2, &out[0].value));
+        TR_PASS(list_factors(r->long_factor, r->dim / 2, &out[0].value));
         *n = 1;
-        TR_TRY(list_factors(r->short_factor, r->dim / 2, &out[1].value));
+        TR_PASS(list_factors(r->short_factor, r->dim / 2, &out[1].value));
         *n = 2;
     }
-out:
-    return st;
+    return TR_OK;
 }

@@ -65,7 +65,6 @@ static enum tr_status read_whole(struct writing *k, size_t at)
 static enum tr_status write_tensor(struct writing *k)
 {
     static const char zeros[TR_GGUF_ALIGN];
-    enum tr_status st = TR_OK;
     const struct tr_gguf_slot *s = &k->w->slot[k->tensor];
     const struct tr_gguf_tensor *t = &k->w->tensor[k->tensor];
     size_t at = 0, n_bytes = tr_gguf_tensor_bytes(t);
@@ -76,20 +75,18 @@ static enum tr_status write_tensor(struct writing *k)
     if (s->param >= 0)
         TR_BUG_ON(!tr_weights_find(k->hf, k->w->model, s->param, &at)); /* the caller has checked the directory */
     if (s->order == TR_GGUF_TRANSPOSED)
-        TR_TRY(read_whole(k, at));
+        TR_PASS(read_whole(k, at));
     int64_t most = tr_max64(1, CHUNK / k->cols);
     for (int64_t first = 0; first < k->rows; first += most) {
         int64_t n = tr_min64(most, k->rows - first);
         if (s->param < 0)
             memcpy(k->x, s->factor, (size_t)k->cols * sizeof *k->x);
         else
-            TR_TRY(read_rows(k, at, first, n));
+            TR_PASS(read_rows(k, at, first, n));
         tr_pool_run(k->w->pool, n, encode_row, k);
-        TR_TRY(tr_write_all(k->fd, k->what, k->bytes, (size_t)n * tr_ggml_bytes(k->type, k->cols)));
+        TR_PASS(tr_write_all(k->fd, k->what, k->bytes, (size_t)n * tr_ggml_bytes(k->type, k->cols)));
     }
-    TR_TRY(tr_write_all(k->fd, k->what, zeros, (TR_GGUF_ALIGN - n_bytes % TR_GGUF_ALIGN) % TR_GGUF_ALIGN));
-out:
-    return st;
+    return tr_write_all(k->fd, k->what, zeros, (TR_GGUF_ALIGN - n_bytes % TR_GGUF_ALIGN) % TR_GGUF_ALIGN);
 }
 
 enum tr_status tr_gguf_weights_write(struct tr_gguf_weights *w, const char *dir, int fd, const char *what)

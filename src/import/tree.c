@@ -117,7 +117,6 @@ static const struct anchor *find_anchor(const struct tree_reader *r, const yaml_
 static enum tr_status copy_anchor(struct tree_reader *r, const yaml_event_t *e, const struct leaf_place *at,
                                   bool is_merge)
 {
-    enum tr_status st = TR_OK;
     const struct anchor *a = find_anchor(r, e->data.alias.anchor);
     if (a == NULL)
         return fail_at(r->t, at->line, "an alias without its anchor");
@@ -130,10 +129,9 @@ static enum tr_status copy_anchor(struct tree_reader *r, const yaml_event_t *e, 
         if (n < 0 || m < 0 || n >= IMPORT_KEY_MAX || m >= IMPORT_KEY_MAX)
             return fail_at(r->t, at->line, "a key is too long");
         if (!is_merge || !tr_tree_has(r->t, to.path))
-            TR_TRY(add_leaf(r, &to, leaf));
+            TR_PASS(add_leaf(r, &to, leaf));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static bool is_null(const yaml_event_t *e)

@@ -19,14 +19,12 @@
 
 enum tr_status tr_disk_open(const char *output, struct agent_disk *d)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_format(d->output, sizeof d->output, "%s", output));
-    TR_TRY(tr_path_join(d->dir, output, TR_NAME_GENERATIONS));
-    TR_TRY(tr_mkdirs(output));
-    TR_TRY(tr_out_mkdir(output, TR_NAME_GENERATIONS));
-    TR_TRY(tr_fsync_dir(output)); /* a claim outlives a power cut */
-out:
-    return st;
+    TR_PASS(tr_format(d->output, sizeof d->output, "%s", output));
+    TR_PASS(tr_path_join(d->dir, output, TR_NAME_GENERATIONS));
+    TR_PASS(tr_mkdirs(output));
+    TR_PASS(tr_out_mkdir(output, TR_NAME_GENERATIONS));
+    TR_PASS(tr_fsync_dir(output)); /* a claim outlives a power cut */
+    return TR_OK;
 }
 
 static bool read_text(const char *dir, const char *name, char *buf, size_t n_buf)

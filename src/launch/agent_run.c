@@ -339,22 +339,20 @@ static enum tr_status find_key(struct nodes *n, const struct tr_launch *l, unsig
 static enum tr_status introduce(struct nodes *n, const struct tr_launch *l, char listen[ADDR_BYTES])
 {
     struct agent_options *o = &n->a.o;
-    enum tr_status st = TR_OK;
     bool is_host = false;
-    TR_TRY(tr_format(o->rdzv, sizeof o->rdzv, "%s", l->rdzv));
-    TR_TRY(tr_net_local(l->rdzv, listen, &is_host));
+    TR_PASS(tr_format(o->rdzv, sizeof o->rdzv, "%s", l->rdzv));
+    TR_PASS(tr_net_local(l->rdzv, listen, &is_host));
     if (l->local_addr)
-        TR_TRY(tr_format(listen, ADDR_BYTES, strchr(l->local_addr, ':') ? "%s" : "%s:0", l->local_addr));
+        TR_PASS(tr_format(listen, ADDR_BYTES, strchr(l->local_addr, ':') ? "%s" : "%s:0", l->local_addr));
     if (getrandom(&o->id, sizeof o->id, 0) != (ssize_t)sizeof o->id)
-        TR_TRY(tr_fail(TR_IO, "no random bytes for the id of this node"));
+        return tr_fail(TR_IO, "no random bytes for the id of this node");
     o->order = l->node_rank >= 0 ? l->node_rank : is_host ? 0 : 1 + (int)(o->id % (NODES_MAX - 1));
     if (o->order != 0 && is_host && !l->local_addr) { /* that port belongs to node 0, even if it runs on this host */
         char *colon = strrchr(listen, ':');
         snprintf(colon, ADDR_BYTES - (size_t)(colon - listen), ":0");
     }
     snprintf(o->name, sizeof o->name, "%s", n->j->host);
-out:
-    return st;
+    return TR_OK;
 }
 
 static void digest_of(const struct tr_launch *l, unsigned char out[TR_SHA256_BYTES])
@@ -370,7 +368,6 @@ static void digest_of(const struct tr_launch *l, unsigned char out[TR_SHA256_BYT
 enum tr_status tr_nodes_open(struct launch_job *j)
 {
     const struct tr_launch *l = j->l;
-    enum tr_status st = TR_OK;
     char listen[ADDR_BYTES];
     unsigned char key[TR_SHA256_BYTES], hash[TR_SHA256_BYTES];
     struct nodes *n = calloc(1, sizeof *n);
@@ -388,12 +385,12 @@ enum tr_status tr_nodes_open(struct launch_job *j)
                                  .max_restarts = l->max_restarts,
                                  .join_us = l->join_us > 0 ? l->join_us : INT64_C(600) * 1000000 };
     if (o->has_disk) {
-        TR_TRY(tr_disk_open(l->output, &n->disk));
+        TR_PASS(tr_disk_open(l->output, &n->disk));
         tr_disk_read(&n->disk, &n->view);
         o->over_seen = n->view.over_generation;
     }
-    TR_TRY(find_key(n, l, key));
-    TR_TRY(introduce(n, l, listen));
+    TR_PASS(find_key(n, l, key));
+    TR_PASS(introduce(n, l, listen));
     digest_of(l, o->digest);
     const struct tr_bytes parts[] = { { "job", 4 }, { l->rdzv_id, strlen(l->rdzv_id) } };
     tr_hmac_sha256(key, sizeof key, parts, TR_COUNT_OF(parts), hash);
@@ -401,14 +398,13 @@ enum tr_status tr_nodes_open(struct launch_job *j)
     for (int i = 0; i < 16; i++) /* one name for all nodes and generations, which only nodes with the key can compute */
         snprintf(j->id + 2 * i, 3, "%02x", hash[i]);
     const struct net_events on = { n, on_up, on_down, on_frame, on_refused };
-    TR_TRY(tr_net_open(listen, l->any_interface, key, &on, &n->net));
-    TR_TRY(tr_format(o->addr, sizeof o->addr, "%s", tr_net_addr(n->net)));
+    TR_PASS(tr_net_open(listen, l->any_interface, key, &on, &n->net));
+    TR_PASS(tr_format(o->addr, sizeof o->addr, "%s", tr_net_addr(n->net)));
     struct agent_options copy = *o;
     tr_agent_init(&n->a, &copy, tr_clock_us());
     n->beat = tr_clock_us();
     tr_report(j, "agent of node %d at %s", copy.order, copy.addr);
-out:
-    return st;
+    return TR_OK;
 }
 
 void tr_nodes_close(struct launch_job *j)

@@ -28,22 +28,21 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
 {
     static const char *const rank_vars[] = { "RANK", NULL }, *const size_vars[] = { "WORLD_SIZE", NULL };
     static const char *const generation_vars[] = { "TR_GENERATION", "TORCHELASTIC_RESTART_COUNT", NULL };
-    enum tr_status st = TR_OK;
     static const char *const local_vars[] = { "LOCAL_WORLD_SIZE", NULL };
     int64_t rank = 0, size = 1, generation = 0, n_local = 0;
-    TR_TRY(env_int(size_vars, 1, 1 << 20, &size));
-    TR_TRY(env_int(rank_vars, 0, size - 1, &rank));
-    TR_TRY(env_int(local_vars, 1, size, &n_local));
-    TR_TRY(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
+    TR_PASS(env_int(size_vars, 1, 1 << 20, &size));
+    TR_PASS(env_int(rank_vars, 0, size - 1, &rank));
+    TR_PASS(env_int(local_vars, 1, size, &n_local));
+    TR_PASS(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
     static char torch_job[96]; /* lives as long as the process; run ids alone repeat, but not together with the port */
     const char *job = getenv("TR_JOB"), *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
     if (!job && id && port) {
-        TR_TRY(tr_format(torch_job, sizeof torch_job, "torch-%s-%s", id, port));
+        TR_PASS(tr_format(torch_job, sizeof torch_job, "torch-%s-%s", id, port));
         job = torch_job;
     }
     if (size > 1 && !job)
-        TR_TRY(tr_fail(TR_USAGE, "WORLD_SIZE is %" PRId64 " but no job id is set (TR_JOB); start with trireme launch",
-                       size));
+        return tr_fail(TR_USAGE, "WORLD_SIZE is %" PRId64 " but no job id is set (TR_JOB); start with trireme launch",
+                       size);
     *out = (struct tr_comm_env){ .rank = (int)rank,
                                  .size = (int)size,
                                  .n_local = (int)n_local,
@@ -51,8 +50,7 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
                                  .generation = generation,
                                  .secret = getenv("TR_MEET"),
                                  .timeout_us = INT64_C(300) * 1000000 };
-out:
-    return st;
+    return TR_OK;
 }
 
 void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES])

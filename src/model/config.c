@@ -114,36 +114,34 @@ enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value)
 
 enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     const int64_t big = 1 << 24;
-    TR_TRY(tr_json_int(config, "vocab_size", hp->vocab == 0, 1, big, &hp->vocab));
-    TR_TRY(tr_json_int(config, "hidden_size", hp->hidden == 0, 1, 1 << 20, &hp->hidden));
-    TR_TRY(tr_json_int(config, "num_hidden_layers", hp->layers == 0, 1, TR_MAX_LAYERS, &hp->layers));
-    TR_TRY(tr_json_int(config, "num_attention_heads", hp->n_heads_q == 0, 1, 1 << 16, &hp->n_heads_q));
+    TR_PASS(tr_json_int(config, "vocab_size", hp->vocab == 0, 1, big, &hp->vocab));
+    TR_PASS(tr_json_int(config, "hidden_size", hp->hidden == 0, 1, 1 << 20, &hp->hidden));
+    TR_PASS(tr_json_int(config, "num_hidden_layers", hp->layers == 0, 1, TR_MAX_LAYERS, &hp->layers));
+    TR_PASS(tr_json_int(config, "num_attention_heads", hp->n_heads_q == 0, 1, 1 << 16, &hp->n_heads_q));
     if (hp->n_heads_kv == 0)
         hp->n_heads_kv = hp->n_heads_q;
-    TR_TRY(tr_json_int(config, "num_key_value_heads", false, 1, hp->n_heads_q, &hp->n_heads_kv));
+    TR_PASS(tr_json_int(config, "num_key_value_heads", false, 1, hp->n_heads_q, &hp->n_heads_kv));
     if (hp->n_heads_q % hp->n_heads_kv != 0)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "config.json: num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64,
-                       hp->n_heads_kv, hp->n_heads_q));
+                       hp->n_heads_kv, hp->n_heads_q);
     if (hp->head_dim == 0)
         hp->head_dim = hp->hidden / hp->n_heads_q;
-    TR_TRY(tr_json_int(config, "head_dim", false, 1, 1024, &hp->head_dim));
+    TR_PASS(tr_json_int(config, "head_dim", false, 1, 1024, &hp->head_dim));
     if (hp->head_dim < 1 || hp->head_dim > 1024)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: head size %" PRId64 " is outside 1..1024", hp->head_dim));
-    TR_TRY(tr_json_int(config, "intermediate_size", false, 1, 1 << 24, &hp->ffn));
+        return tr_fail(TR_USAGE, "config.json: head size %" PRId64 " is outside 1..1024", hp->head_dim);
+    TR_PASS(tr_json_int(config, "intermediate_size", false, 1, 1 << 24, &hp->ffn));
     if (hp->max_positions == 0)
         hp->max_positions = 2048;
-    TR_TRY(tr_json_int(config, "max_position_embeddings", false, 1, INT32_MAX, &hp->max_positions));
+    TR_PASS(tr_json_int(config, "max_position_embeddings", false, 1, INT32_MAX, &hp->max_positions));
     if (!(hp->norm_eps > 0))
         hp->norm_eps = 1e-6;
-    TR_TRY(tr_json_real(config, "rms_norm_eps", false, &hp->norm_eps));
-    TR_TRY(tr_json_real(config, "attention_dropout", false, &hp->dropout_attn));
-    TR_TRY(tr_json_bool(config, "tie_word_embeddings", false, &hp->is_tied));
+    TR_PASS(tr_json_real(config, "rms_norm_eps", false, &hp->norm_eps));
+    TR_PASS(tr_json_real(config, "attention_dropout", false, &hp->dropout_attn));
+    TR_PASS(tr_json_bool(config, "tie_word_embeddings", false, &hp->is_tied));
     hp->attn_scale = 1.0 / sqrt((double)hp->head_dim);
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_hp_even_heads(const struct tr_hparams *hp)
@@ -188,19 +186,17 @@ static enum tr_status read_rope(const cJSON *config, double default_theta, const
                                 struct tr_hparams *hp)
 {
     struct tr_rope *r = &hp->rope[TR_C_ROPE];
-    enum tr_status st = TR_OK;
     const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
     const cJSON *now = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
     const cJSON *obj = cJSON_IsObject(old) ? old : cJSON_IsObject(now) ? now : NULL;
     *r = (struct tr_rope){ .type = TR_ROPE_DEFAULT, .theta = default_theta, .original_max = hp->max_positions };
-    TR_TRY(tr_json_real(config, "rope_theta", false, &r->theta));
-    TR_TRY(tr_json_real(config, key, false, part));
+    TR_PASS(tr_json_real(config, "rope_theta", false, &r->theta));
+    TR_PASS(tr_json_real(config, key, false, part));
     if (obj) {
-        TR_TRY(tr_json_real(obj, "partial_rotary_factor", false, part));
-        TR_TRY(tr_rope_parse(obj, config, r));
+        TR_PASS(tr_json_real(obj, "partial_rotary_factor", false, part));
+        TR_PASS(tr_rope_parse(obj, config, r));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_hp_rope_part(const cJSON *config, double default_theta, const char *key, double part,

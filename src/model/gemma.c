@@ -48,73 +48,62 @@ static enum tr_status read_cap(const cJSON *c, const char *key, double *cap)
 
 static enum tr_status configure_shared(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->is_tied = true;
     hp->norm_offset = 1;
     hp->head_dim = 256;
-    TR_TRY(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_common(c, hp));
     if (hp->ffn == 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: intermediate_size is missing"));
+        return tr_fail(TR_USAGE, "config.json: intermediate_size is missing");
     hp->embed_scale = sqrt((double)hp->hidden);
     hp->scales_table = true;
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
-    TR_TRY(tr_hp_must_be(c, "use_bidirectional_attention", false));
-out:
-    return st;
+    return tr_hp_must_be(c, "use_bidirectional_attention", false);
 }
 
 /* "gelu" in the first files means the tanh form. */
 static enum tr_status configure_gemma(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(configure_shared(c, hp));
-    TR_TRY(tr_hp_act(c, "hidden_act", "gelu_pytorch_tanh", hp));
+    TR_PASS(configure_shared(c, hp));
+    TR_PASS(tr_hp_act(c, "hidden_act", "gelu_pytorch_tanh", hp));
     hp->act = hp->act == TR_ACT_GELU ? TR_ACT_GELU_TANH : hp->act;
-    TR_TRY(tr_hp_rope(c, 10000.0, hp));
+    TR_PASS(tr_hp_rope(c, 10000.0, hp));
     hp->kind[0] = (struct tr_layer_kind){ .rope = TR_C_ROPE };
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status configure_windows(const cJSON *c, int64_t pattern, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 4096;
     double query_scalar = 256;
-    TR_TRY(configure_shared(c, hp));
-    TR_TRY(tr_hp_act(c, "hidden_activation", "gelu_pytorch_tanh", hp));
-    TR_TRY(tr_json_real(c, "query_pre_attn_scalar", false, &query_scalar));
+    TR_PASS(configure_shared(c, hp));
+    TR_PASS(tr_hp_act(c, "hidden_activation", "gelu_pytorch_tanh", hp));
+    TR_PASS(tr_json_real(c, "query_pre_attn_scalar", false, &query_scalar));
     if (!(query_scalar > 0))
-        TR_TRY(tr_fail(TR_USAGE, "config.json: query_pre_attn_scalar %g must be positive", query_scalar));
+        return tr_fail(TR_USAGE, "config.json: query_pre_attn_scalar %g must be positive", query_scalar);
     hp->attn_scale = 1.0 / sqrt(query_scalar);
-    TR_TRY(read_cap(c, "final_logit_softcapping", &hp->final_softcap));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
-    TR_TRY(tr_json_int(c, "sliding_window_pattern", false, 1, TR_MAX_LAYERS, &pattern));
+    TR_PASS(read_cap(c, "final_logit_softcapping", &hp->final_softcap));
+    TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_PASS(tr_json_int(c, "sliding_window_pattern", false, 1, TR_MAX_LAYERS, &pattern));
     for (int64_t i = 0; i < hp->layers; i++)
         hp->kind_of[i] = (i + 1) % pattern != 0;
-    TR_TRY(tr_hp_layers(c, window, hp));
-out:
-    return st;
+    TR_PASS(tr_hp_layers(c, window, hp));
+    return TR_OK;
 }
 
 static enum tr_status configure_gemma2(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->final_softcap = 30;
     hp->attn_softcap = 50;
-    TR_TRY(configure_windows(c, 2, hp));
-    TR_TRY(read_cap(c, "attn_logit_softcapping", &hp->attn_softcap));
-    TR_TRY(tr_hp_rope(c, 10000.0, hp));
-out:
-    return st;
+    TR_PASS(configure_windows(c, 2, hp));
+    TR_PASS(read_cap(c, "attn_logit_softcapping", &hp->attn_softcap));
+    return tr_hp_rope(c, 10000.0, hp);
 }
 
 /* The text part of a vision model names only what differs from the defaults of transformers. transformers reads
  * attn_logit_softcapping and does not use it. */
 static enum tr_status configure_gemma3(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->vocab = 262208;
     hp->hidden = 2304;
     hp->ffn = 9216;
@@ -123,10 +112,8 @@ static enum tr_status configure_gemma3(const cJSON *c, struct tr_hparams *hp)
     hp->n_heads_kv = 4;
     hp->max_positions = 131072;
     hp->has_qk_norm = true;
-    TR_TRY(configure_windows(c, 6, hp));
-    TR_TRY(tr_hp_rope_pair(c, 1e6, 1e4, "rope_local_base_freq", hp));
-out:
-    return st;
+    TR_PASS(configure_windows(c, 6, hp));
+    return tr_hp_rope_pair(c, 1e6, 1e4, "rope_local_base_freq", hp);
 }
 
 #define ROW(type, class, conf, net, keys)                                                                              \

@@ -22,21 +22,19 @@ static tr_val block(struct tr_build *b, tr_val x) /* x: (N, D) */
 
 static enum tr_status configure_glm(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->norm_eps = 1.5625e-7;
     hp->max_positions = 131072;
     hp->head_dim = 128;
     hp->qkv_bias = true;
     if (!cJSON_GetObjectItemCaseSensitive(c, "num_key_value_heads"))
         hp->n_heads_kv = 2;
-    TR_TRY(tr_hp_common(c, hp));
-    TR_TRY(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "hidden_act", "silu", hp));
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
-    TR_TRY(tr_hp_rope_part(c, 10000, "partial_rotary_factor", 0.5, hp));
+    TR_PASS(tr_hp_common(c, hp));
+    TR_PASS(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "hidden_act", "silu", hp));
+    TR_PASS(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_hp_rope_part(c, 10000, "partial_rotary_factor", 0.5, hp));
     hp->rope[TR_C_ROPE].is_interleaved = true;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status configure_glm4(const cJSON *c, struct tr_hparams *hp)

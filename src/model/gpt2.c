@@ -45,36 +45,33 @@ static const char keys[] =
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_json_int(c, "vocab_size", true, 1, 1 << 24, &hp->vocab));
+    TR_PASS(tr_json_int(c, "vocab_size", true, 1, 1 << 24, &hp->vocab));
     hp->max_positions = 1024;
-    TR_TRY(tr_json_int(c, "n_positions", false, 1, INT32_MAX, &hp->max_positions));
-    TR_TRY(tr_json_int(c, "n_embd", true, 1, 1 << 20, &hp->hidden));
-    TR_TRY(tr_json_int(c, "n_layer", true, 1, TR_MAX_LAYERS, &hp->layers));
-    TR_TRY(tr_json_int(c, "n_head", true, 1, 1 << 16, &hp->n_heads_q));
+    TR_PASS(tr_json_int(c, "n_positions", false, 1, INT32_MAX, &hp->max_positions));
+    TR_PASS(tr_json_int(c, "n_embd", true, 1, 1 << 20, &hp->hidden));
+    TR_PASS(tr_json_int(c, "n_layer", true, 1, TR_MAX_LAYERS, &hp->layers));
+    TR_PASS(tr_json_int(c, "n_head", true, 1, 1 << 16, &hp->n_heads_q));
     if (hp->hidden % hp->n_heads_q != 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: n_head %" PRId64 " does not divide n_embd %" PRId64, hp->n_heads_q,
-                       hp->hidden));
+        return tr_fail(TR_USAGE, "config.json: n_head %" PRId64 " does not divide n_embd %" PRId64, hp->n_heads_q,
+                       hp->hidden);
     hp->n_heads_kv = hp->n_heads_q;
     hp->head_dim = hp->hidden / hp->n_heads_q;
     hp->ffn = 4 * hp->hidden;
-    TR_TRY(tr_json_int(c, "n_inner", false, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "activation_function", "gelu_new", hp));
+    TR_PASS(tr_json_int(c, "n_inner", false, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "activation_function", "gelu_new", hp));
     hp->norm_eps = 1e-5;
-    TR_TRY(tr_json_real(c, "layer_norm_epsilon", false, &hp->norm_eps));
+    TR_PASS(tr_json_real(c, "layer_norm_epsilon", false, &hp->norm_eps));
     hp->dropout_embed = hp->dropout_attn = hp->dropout_resid = 0.1;
-    TR_TRY(tr_json_real(c, "embd_pdrop", false, &hp->dropout_embed));
-    TR_TRY(tr_json_real(c, "attn_pdrop", false, &hp->dropout_attn));
-    TR_TRY(tr_json_real(c, "resid_pdrop", false, &hp->dropout_resid));
+    TR_PASS(tr_json_real(c, "embd_pdrop", false, &hp->dropout_embed));
+    TR_PASS(tr_json_real(c, "attn_pdrop", false, &hp->dropout_attn));
+    TR_PASS(tr_json_real(c, "resid_pdrop", false, &hp->dropout_resid));
     hp->is_tied = true;
-    TR_TRY(tr_json_bool(c, "tie_word_embeddings", false, &hp->is_tied));
+    TR_PASS(tr_json_bool(c, "tie_word_embeddings", false, &hp->is_tied));
     bool is_scaled = true;
-    TR_TRY(tr_json_bool(c, "scale_attn_weights", false, &is_scaled));
+    TR_PASS(tr_json_bool(c, "scale_attn_weights", false, &is_scaled));
     hp->attn_scale = is_scaled ? 1.0 / sqrt((double)hp->head_dim) : 1.0;
-    TR_TRY(tr_hp_must_be(c, "scale_attn_by_inverse_layer_idx", false));
-    TR_TRY(tr_hp_must_be(c, "add_cross_attention", false));
-out:
-    return st;
+    TR_PASS(tr_hp_must_be(c, "scale_attn_by_inverse_layer_idx", false));
+    return tr_hp_must_be(c, "add_cross_attention", false);
 }
 
 const struct tr_arch tr_arch_gpt2 = {

@@ -84,15 +84,12 @@ enum tr_status tr_llama_biases(const cJSON *c, struct tr_hparams *hp)
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t pretraining_tp = 1;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_llama_biases(c, hp));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(tr_llama_biases(c, hp));
     /* pretraining_tp only changed the order of sums in the original code */
-    TR_TRY(tr_json_int(c, "pretraining_tp", false, 1, 1024, &pretraining_tp));
-    TR_TRY(tr_hp_layers(c, 0, hp));
-out:
-    return st;
+    TR_PASS(tr_json_int(c, "pretraining_tp", false, 1, 1024, &pretraining_tp));
+    return tr_hp_layers(c, 0, hp);
 }
 
 const struct tr_arch tr_arch_llama = TR_LLAMA_ROW("llama", "LlamaForCausalLM", configure, "");

@@ -10,32 +10,28 @@ static enum tr_status read_window(const cJSON *c, int64_t *out)
 
 static enum tr_status configure_mistral(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 0;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(read_window(c, &window));
-    TR_TRY(tr_hp_layers(c, window, hp));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(read_window(c, &window));
+    TR_PASS(tr_hp_layers(c, window, hp));
     hp->kind[0].window = window; /* either all layers have the window, or none */
-out:
-    return st;
+    return TR_OK;
 }
 
 /* use_sliding_window: the layers from max_window_layers on have a window, unless layer_types names the kind of each
  * layer. */
 static enum tr_status configure_qwen(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 0, first = 28;
     bool has_window = false;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_json_bool(c, "use_sliding_window", false, &has_window));
-    TR_TRY(read_window(c, &window));
-    TR_TRY(tr_json_int(c, "max_window_layers", false, 0, TR_MAX_LAYERS, &first));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(tr_json_bool(c, "use_sliding_window", false, &has_window));
+    TR_PASS(read_window(c, &window));
+    TR_PASS(tr_json_int(c, "max_window_layers", false, 0, TR_MAX_LAYERS, &first));
     for (int64_t i = first; has_window && i < hp->layers; i++)
         hp->kind_of[i] = 1;
-    TR_TRY(tr_hp_layers(c, has_window ? window : 0, hp));
-out:
-    return st;
+    TR_PASS(tr_hp_layers(c, has_window ? window : 0, hp));
+    return TR_OK;
 }
 
 static enum tr_status configure_qwen2(const cJSON *c, struct tr_hparams *hp)
@@ -60,21 +56,18 @@ static enum tr_status configure_qwen3(const cJSON *c, struct tr_hparams *hp)
 
 static enum tr_status configure_granite(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     double divisor = 1;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_llama_biases(c, hp));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(tr_llama_biases(c, hp));
     hp->attn_scale = 1;
-    TR_TRY(tr_json_real(c, "attention_multiplier", false, &hp->attn_scale));
-    TR_TRY(tr_json_real(c, "embedding_multiplier", false, &hp->embed_scale));
-    TR_TRY(tr_json_real(c, "residual_multiplier", false, &hp->residual_scale));
-    TR_TRY(tr_json_real(c, "logits_scaling", false, &divisor));
+    TR_PASS(tr_json_real(c, "attention_multiplier", false, &hp->attn_scale));
+    TR_PASS(tr_json_real(c, "embedding_multiplier", false, &hp->embed_scale));
+    TR_PASS(tr_json_real(c, "residual_multiplier", false, &hp->residual_scale));
+    TR_PASS(tr_json_real(c, "logits_scaling", false, &divisor));
     if (!(divisor > 0))
-        TR_TRY(tr_fail(TR_USAGE, "config.json: logits_scaling %g must be positive", divisor));
+        return tr_fail(TR_USAGE, "config.json: logits_scaling %g must be positive", divisor);
     hp->logit_scale = 1 / divisor;
-    TR_TRY(tr_hp_layers(c, 0, hp));
-out:
-    return st;
+    return tr_hp_layers(c, 0, hp);
 }
 
 /* no_rope_layers has a number for each layer; 0: its heads do not rotate. It may be longer than the model. */
@@ -105,28 +98,26 @@ static enum tr_status read_nope(const cJSON *c, bool is_nope[TR_MAX_LAYERS], int
  * each layer. */
 static enum tr_status configure_smollm3(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 0;
     bool has_window = false, is_nope[TR_MAX_LAYERS] = { false };
     hp->is_tied = true;
     if (!cJSON_GetObjectItemCaseSensitive(c, "num_key_value_heads"))
         hp->n_heads_kv = 4;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_llama_biases(c, hp));
-    TR_TRY(tr_hp_rope(c, 2000000.0, hp));
-    TR_TRY(read_nope(c, is_nope, hp->layers));
-    TR_TRY(tr_json_bool(c, "use_sliding_window", false, &has_window));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(tr_llama_biases(c, hp));
+    TR_PASS(tr_hp_rope(c, 2000000.0, hp));
+    TR_PASS(read_nope(c, is_nope, hp->layers));
+    TR_PASS(tr_json_bool(c, "use_sliding_window", false, &has_window));
+    TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
     window = has_window ? window : 0;
     for (int64_t i = 0; i < hp->layers; i++)
         hp->kind_of[i] = is_nope[i] && window > 0;
-    TR_TRY(tr_hp_layers(c, window, hp));
+    TR_PASS(tr_hp_layers(c, window, hp));
     for (int k = 0; k < 2; k++)
         hp->kind[2 + k] = (struct tr_layer_kind){ hp->kind[k].window, TR_NONE };
     for (int64_t i = 0; i < hp->layers; i++)
         hp->kind_of[i] = (uint8_t)(hp->kind_of[i] + (is_nope[i] ? 2 : 0));
-out:
-    return st;
+    return TR_OK;
 }
 
 const struct tr_arch tr_arch_mistral = TR_LLAMA_ROW("mistral", "MistralForCausalLM", configure_mistral, "");

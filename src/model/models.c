@@ -114,7 +114,6 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
 
 static enum tr_status build_segments(struct tr_model *m, const struct tr_model_options *opt)
 {
-    enum tr_status st = TR_OK;
     static const char *const names[TR_LAYER_KINDS] = { "block", "block-sliding", "block-nope", "block-sliding-nope" };
     int n_params = 0, program_of[TR_LAYER_KINDS] = { 0 }; /* 0: no layer is of this kind */
     for (int64_t i = 0; i < m->hp.layers; i++)
@@ -122,15 +121,15 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
     m->program = calloc(TR_LAYER_KINDS + 2, sizeof *m->program);
     m->segment = calloc((size_t)m->hp.layers + 2, sizeof *m->segment);
     if (!m->program || !m->segment)
-        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
-    TR_TRY(build_segment(m, opt, "embed", -1, &m->program[m->n_programs]));
+        return tr_fail(TR_NOMEM, "model: out of memory");
+    TR_PASS(build_segment(m, opt, "embed", -1, &m->program[m->n_programs]));
     m->n_programs++;
     for (int k = 0; k < TR_LAYER_KINDS; k++)
         if (program_of[k]) {
-            TR_TRY(build_segment(m, opt, names[k], k, &m->program[m->n_programs]));
+            TR_PASS(build_segment(m, opt, names[k], k, &m->program[m->n_programs]));
             program_of[k] = m->n_programs++;
         }
-    TR_TRY(build_segment(m, opt, "head", -1, &m->program[m->n_programs]));
+    TR_PASS(build_segment(m, opt, "head", -1, &m->program[m->n_programs]));
     m->n_programs++;
 
     m->n_segments = (int)m->hp.layers + 2;
@@ -143,18 +142,17 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
     }
     m->param = calloc((size_t)n_params, sizeof *m->param);
     if (!m->param)
-        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+        return tr_fail(TR_NOMEM, "model: out of memory");
     for (int s = 0; s < m->n_segments; s++) {
         struct tr_segment *g = &m->segment[s];
         const struct tr_program *p = m->program[g->program];
         g->param = calloc((size_t)p->n_params + 1, sizeof *g->param);
         if (!g->param)
-            TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+            return tr_fail(TR_NOMEM, "model: out of memory");
         for (int i = 0; i < p->n_params; i++)
-            TR_TRY(global_param(m, &p->param[i], g->layer, &g->param[i]));
+            TR_PASS(global_param(m, &p->param[i], g->layer, &g->param[i]));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_model_add_program(struct tr_model *m, struct tr_program *p, int *out)
@@ -173,7 +171,6 @@ enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program
     struct tr_segment *g = &m->segment[segment];
     const struct tr_program *p = m->program[program];
     int n_before = m->program[g->program]->n_params, n_more = p->n_params - n_before;
-    enum tr_status st = TR_OK;
     TR_BUG_ON(n_more < 0);
     int *local = realloc(g->param, ((size_t)p->n_params + 1) * sizeof *local);
     if (local)
@@ -182,12 +179,11 @@ enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program
     if (all)
         m->param = all;
     if (!local || !all)
-        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+        return tr_fail(TR_NOMEM, "model: out of memory");
     for (int i = n_before; i < p->n_params; i++)
-        TR_TRY(global_param(m, &p->param[i], g->layer, &g->param[i]));
+        TR_PASS(global_param(m, &p->param[i], g->layer, &g->param[i]));
     g->program = program;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_model_add_rows(struct tr_model *m, const char *module, int table, const int64_t *id, size_t n)

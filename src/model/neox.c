@@ -53,24 +53,21 @@ static void neox_head(struct tr_build *b, tr_val x)
 
 static enum tr_status configure_neox(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     double theta = 10000;
     hp->norm_eps = 1e-5;
     hp->qkv_bias = hp->mlp_bias = hp->is_parallel_residual = true;
-    TR_TRY(tr_hp_common(c, hp));
-    TR_TRY(tr_hp_even_heads(hp));
-    TR_TRY(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "hidden_act", "gelu", hp));
-    TR_TRY(tr_json_real(c, "layer_norm_eps", false, &hp->norm_eps));
-    TR_TRY(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
+    TR_PASS(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_even_heads(hp));
+    TR_PASS(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "hidden_act", "gelu", hp));
+    TR_PASS(tr_json_real(c, "layer_norm_eps", false, &hp->norm_eps));
+    TR_PASS(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
     hp->dropout_embed = hp->dropout_resid;
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
-    TR_TRY(tr_json_bool(c, "use_parallel_residual", false, &hp->is_parallel_residual));
-    TR_TRY(tr_json_real(c, "rotary_emb_base", false, &theta));
-    TR_TRY(tr_hp_rope_part(c, theta, "rotary_pct", 0.25, hp));
-out:
-    return st;
+    TR_PASS(tr_json_bool(c, "use_parallel_residual", false, &hp->is_parallel_residual));
+    TR_PASS(tr_json_real(c, "rotary_emb_base", false, &theta));
+    return tr_hp_rope_part(c, theta, "rotary_pct", 0.25, hp);
 }
 
 static const struct tr_param_rule neox_rules[] = {
@@ -154,30 +151,27 @@ out:
 
 static enum tr_status configure_falcon(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     bool is_new = false;
     hp->norm_eps = 1e-5;
     hp->is_tied = hp->is_parallel_residual = true;
-    TR_TRY(tr_hp_must_be(c, "alibi", false));
-    TR_TRY(tr_hp_common(c, hp));
-    TR_TRY(tr_hp_even_heads(hp));
-    TR_TRY(tr_json_bool(c, "parallel_attn", false, &hp->is_parallel_residual));
-    TR_TRY(tr_json_bool(c, "new_decoder_architecture", false, &is_new));
-    TR_TRY(configure_heads(c, is_new, hp));
+    TR_PASS(tr_hp_must_be(c, "alibi", false));
+    TR_PASS(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_even_heads(hp));
+    TR_PASS(tr_json_bool(c, "parallel_attn", false, &hp->is_parallel_residual));
+    TR_PASS(tr_json_bool(c, "new_decoder_architecture", false, &is_new));
+    TR_PASS(configure_heads(c, is_new, hp));
     hp->ffn = 4 * hp->hidden;
-    TR_TRY(tr_json_int(c, "ffn_hidden_size", false, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "activation", "gelu", hp));
-    TR_TRY(tr_json_real(c, "layer_norm_epsilon", false, &hp->norm_eps));
-    TR_TRY(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
+    TR_PASS(tr_json_int(c, "ffn_hidden_size", false, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "activation", "gelu", hp));
+    TR_PASS(tr_json_real(c, "layer_norm_epsilon", false, &hp->norm_eps));
+    TR_PASS(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
     if (hp->dropout_attn != 0 && !hp->is_parallel_residual)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: attention_dropout %g is not implemented where parallel_attn is false",
-                       hp->dropout_attn));
+        return tr_fail(TR_USAGE, "config.json: attention_dropout %g is not implemented where parallel_attn is false",
+                       hp->dropout_attn);
     hp->dropout_attn = 0; /* transformers has none where positions rotate */
-    TR_TRY(tr_json_bool(c, "bias", false, &hp->qkv_bias));
+    TR_PASS(tr_json_bool(c, "bias", false, &hp->qkv_bias));
     hp->o_bias = hp->mlp_bias = hp->qkv_bias;
-    TR_TRY(tr_hp_rope(c, 10000, hp));
-out:
-    return st;
+    return tr_hp_rope(c, 10000, hp);
 }
 
 static const struct tr_param_rule falcon_rules[] = {

@@ -36,32 +36,27 @@ static const char keys[] = TR_LLAMA_KEYS;
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->norm_eps = 1e-5;
-    TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_llama_configure(c, hp));
+    TR_PASS(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
     hp->kind[0] = (struct tr_layer_kind){ .rope = TR_C_ROPE };
-out:
-    return st;
+    return TR_OK;
 }
 
 /* As transformers: what is written beside rope_parameters (rope_theta, rope_scaling) is for the layers without a
  * window. */
 static enum tr_status configure_windows(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 4096;
-    TR_TRY(configure(c, hp));
+    TR_PASS(configure(c, hp));
     if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(c, "sliding_window")))
         window = 0;
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
     for (int64_t i = 0; i < hp->layers; i++)
         hp->kind_of[i] = (i + 1) % 4 != 0;
-    TR_TRY(tr_hp_layers(c, window, hp));
-    TR_TRY(tr_hp_rope_pair(c, 500000.0, 500000.0, NULL, hp));
-out:
-    return st;
+    TR_PASS(tr_hp_layers(c, window, hp));
+    return tr_hp_rope_pair(c, 500000.0, 500000.0, NULL, hp);
 }
 
 #define ROW(type, class, conf)                                                                                         \

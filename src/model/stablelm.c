@@ -30,64 +30,54 @@ static void head(struct tr_build *b, tr_val x)
 /* What these families share. eps_key: the name of the norms' epsilon. */
 static enum tr_status configure(const cJSON *c, const char *act, const char *eps_key, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->norm_eps = 1e-5;
-    TR_TRY(tr_hp_common(c, hp));
-    TR_TRY(tr_hp_even_heads(hp));
-    TR_TRY(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "hidden_act", act, hp));
-    TR_TRY(tr_json_real(c, eps_key, false, &hp->norm_eps));
-out:
-    return st;
+    TR_PASS(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_even_heads(hp));
+    TR_PASS(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "hidden_act", act, hp));
+    return tr_json_real(c, eps_key, false, &hp->norm_eps);
 }
 
 static enum tr_status configure_stablelm(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(configure(c, "silu", "layer_norm_eps", hp));
-    TR_TRY(tr_json_bool(c, "use_qkv_bias", false, &hp->qkv_bias));
-    TR_TRY(tr_hp_must_be(c, "qk_layernorm", false));
-    TR_TRY(tr_json_bool(c, "use_parallel_residual", false, &hp->is_parallel_residual));
-    TR_TRY(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
-    TR_TRY(tr_hp_rope_part(c, 10000, "partial_rotary_factor", 0.25, hp));
-out:
-    return st;
+    TR_PASS(configure(c, "silu", "layer_norm_eps", hp));
+    TR_PASS(tr_json_bool(c, "use_qkv_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_hp_must_be(c, "qk_layernorm", false));
+    TR_PASS(tr_json_bool(c, "use_parallel_residual", false, &hp->is_parallel_residual));
+    TR_PASS(tr_json_real(c, "hidden_dropout", false, &hp->dropout_resid));
+    return tr_hp_rope_part(c, 10000, "partial_rotary_factor", 0.25, hp);
 }
 
 static enum tr_status configure_cohere(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->is_tied = hp->is_parallel_residual = hp->norms_lack_bias = true;
     hp->logit_scale = 0.0625;
     hp->max_positions = 8192;
-    TR_TRY(configure(c, "silu", "layer_norm_eps", hp));
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
+    TR_PASS(configure(c, "silu", "layer_norm_eps", hp));
+    TR_PASS(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
-    TR_TRY(tr_hp_must_be(c, "use_qk_norm", false));
-    TR_TRY(tr_json_real(c, "logit_scale", false, &hp->logit_scale));
-    TR_TRY(tr_hp_rope(c, 500000, hp));
+    TR_PASS(tr_hp_must_be(c, "use_qk_norm", false));
+    TR_PASS(tr_json_real(c, "logit_scale", false, &hp->logit_scale));
+    TR_PASS(tr_hp_rope(c, 500000, hp));
     hp->rope[TR_C_ROPE].is_interleaved = true;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status configure_cohere2(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     int64_t window = 4096, pattern = 4;
-    TR_TRY(configure_cohere(c, hp));
-    TR_TRY(tr_hp_rope(c, 10000, hp));
+    TR_PASS(configure_cohere(c, hp));
+    TR_PASS(tr_hp_rope(c, 10000, hp));
     hp->rope[TR_C_ROPE].is_interleaved = true;
     if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(c, "sliding_window")))
-        TR_TRY(tr_fail(TR_USAGE, "config.json: sliding_window null is not implemented for cohere2"));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
-    TR_TRY(tr_json_int(c, "sliding_window_pattern", false, 1, TR_MAX_LAYERS, &pattern));
+        return tr_fail(TR_USAGE, "config.json: sliding_window null is not implemented for cohere2");
+    TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_PASS(tr_json_int(c, "sliding_window_pattern", false, 1, TR_MAX_LAYERS, &pattern));
     for (int64_t i = 0; i < hp->layers; i++)
         hp->kind_of[i] = (i + 1) % pattern != 0;
-    TR_TRY(tr_hp_layers(c, window, hp));
+    TR_PASS(tr_hp_layers(c, window, hp));
     hp->kind[0].rope = TR_NONE;
-out:
-    return st;
+    return TR_OK;
 }
 
 #define KEYS                                                                                                           \
@@ -127,20 +117,17 @@ static tr_val starcoder_block(struct tr_build *b, tr_val x) /* x: (N, D) */
 
 static enum tr_status configure_starcoder(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     hp->is_tied = hp->qkv_bias = true;
     hp->max_positions = 4096;
     if (!cJSON_GetObjectItemCaseSensitive(c, "num_key_value_heads"))
         hp->n_heads_kv = 2;
-    TR_TRY(configure(c, "gelu_pytorch_tanh", "norm_epsilon", hp));
-    TR_TRY(tr_json_bool(c, "use_bias", false, &hp->qkv_bias));
+    TR_PASS(configure(c, "gelu_pytorch_tanh", "norm_epsilon", hp));
+    TR_PASS(tr_json_bool(c, "use_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->mlp_bias = hp->qkv_bias;
-    TR_TRY(tr_json_real(c, "residual_dropout", false, &hp->dropout_resid));
-    TR_TRY(tr_json_real(c, "embedding_dropout", false, &hp->dropout_embed));
-    TR_TRY(tr_hp_rope(c, 10000, hp));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &hp->kind[0].window));
-out:
-    return st;
+    TR_PASS(tr_json_real(c, "residual_dropout", false, &hp->dropout_resid));
+    TR_PASS(tr_json_real(c, "embedding_dropout", false, &hp->dropout_embed));
+    TR_PASS(tr_hp_rope(c, 10000, hp));
+    return tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &hp->kind[0].window);
 }
 
 static const struct tr_param_rule starcoder_rules[] = {

@@ -255,12 +255,11 @@ static enum tr_status close_tensorboard(void *sink, bool is_over)
 /* Readers take files in the order of their names: a later start must sort behind an earlier one, whatever the clock. */
 static enum tr_status make_file(struct tensorboard *t, const struct tr_track_run *run, const char *dir)
 {
-    enum tr_status st = TR_OK;
     char host[65] = "", path[TR_PATH_MAX], last[16] = "";
     struct dirent **file = NULL;
     int64_t at = (int64_t)run->start_time, before = 0;
     (void)gethostname(host, sizeof host - 1);
-    TR_TRY(tr_path_join(path, run->output, dir));
+    TR_PASS(tr_path_join(path, run->output, dir));
     int n = scandir(path, &file, is_ours, alphasort);
     if (n > 0)
         (void)snprintf(last, sizeof last, "%.*s", (int)strcspn(file[n - 1]->d_name + sizeof PREFIX - 1, "."),
@@ -271,11 +270,10 @@ static enum tr_status make_file(struct tensorboard *t, const struct tr_track_run
     if (last[0] && tr_parse_int(last, 0, INT64_C(9999999998), &before) != TR_OK)
         tr_error_clear();
     at = tr_max64(at, before + 1);
-    TR_TRY(tr_format(t->name, sizeof t->name, "%s/" PREFIX "%010" PRId64 ".%s.%d.0", dir, at,
-                     tr_name_is_plain(host) ? host : "host", (int)getpid()));
-    TR_TRY(tr_out_open(run->output, t->name, TR_OUT_NEW, &t->fd));
-out:
-    return st;
+    TR_PASS(tr_format(t->name, sizeof t->name, "%s/" PREFIX "%010" PRId64 ".%s.%d.0", dir, at,
+                      tr_name_is_plain(host) ? host : "host", (int)getpid()));
+    TR_PASS(tr_out_open(run->output, t->name, TR_OUT_NEW, &t->fd));
+    return TR_OK;
 }
 
 static enum tr_status open_tensorboard(const struct tr_track_run *run, void **sink, int64_t *from, struct tr_str *place)

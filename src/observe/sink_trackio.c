@@ -117,23 +117,20 @@ static enum tr_status path_of(char dir[TR_PATH_MAX], char path[TR_PATH_MAX])
                *home = getenv("HOME"), *project = getenv("TRACKIO_PROJECT");
     char name[128];
     size_t n = 0;
-    enum tr_status st = TR_OK;
     if (own && *own)
-        TR_TRY(tr_format(dir, TR_PATH_MAX, "%s", own));
+        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s", own));
     else if (hf && *hf)
-        TR_TRY(tr_format(dir, TR_PATH_MAX, "%s/trackio", hf));
+        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/trackio", hf));
     else if (cache && *cache)
-        TR_TRY(tr_format(dir, TR_PATH_MAX, "%s/huggingface/trackio", cache));
+        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/huggingface/trackio", cache));
     else
-        TR_TRY(tr_format(dir, TR_PATH_MAX, "%s/.cache/huggingface/trackio", home ? home : ""));
+        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/.cache/huggingface/trackio", home ? home : ""));
     project = project && *project ? project : "huggingface";
     for (const char *p = project; *p && n + 1 < sizeof name; p++) /* characters that trackio keeps in a file name */
         if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-' || *p == '_')
             name[n++] = *p;
     name[n] = 0;
-    TR_TRY(tr_format(path, TR_PATH_MAX, "%s/%s.db", dir, n ? name : "default"));
-out:
-    return st;
+    return tr_format(path, TR_PATH_MAX, "%s/%s.db", dir, n ? name : "default");
 }
 
 static enum tr_status prepare(const struct trackio *t, const char *text, void **out)

@@ -84,21 +84,19 @@ static enum tr_status check_name(const char *name)
 
 enum tr_status tr_track_check(const struct tr_track_options *opt)
 {
-    enum tr_status st = TR_OK;
     struct open_sink chosen[N_SINKS_MAX] = { { 0 } };
     for (size_t i = 0; i < opt->n_sinks; i++) {
-        TR_TRY(check_name(opt->sinks[i]));
+        TR_PASS(check_name(opt->sinks[i]));
         if (strcmp(opt->sinks[i], "none") == 0 && opt->n_sinks > 1)
-            TR_TRY(tr_fail(TR_USAGE, "report_to none stands beside others; write it alone or leave it out"));
+            return tr_fail(TR_USAGE, "report_to none stands beside others; write it alone or leave it out");
     }
     if (opt->run_name && !tr_name_is_plain(opt->run_name))
-        TR_TRY(tr_fail(TR_USAGE, "run_name \"%.80s\": it names a directory; without / and control characters",
-                       opt->run_name));
+        return tr_fail(TR_USAGE, "run_name \"%.80s\": it names a directory; without / and control characters",
+                       opt->run_name);
     for (size_t i = 0, n = choose(opt, chosen); i < n; i++)
         if (chosen[i].row->check)
-            TR_TRY(chosen[i].row->check());
-out:
-    return st;
+            TR_PASS(chosen[i].row->check());
+    return TR_OK;
 }
 
 /* ---- the mailbox ---- */

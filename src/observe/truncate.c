@@ -174,14 +174,12 @@ enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_rem
         *n_removed = 0;
     if (!tr_file_exists(path))
         return TR_OK;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_path_split(path, dir, &name));
-    TR_TRY(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
-    TR_TRY(plan_cut(path, step, &cut));
+    TR_PASS(tr_path_split(path, dir, &name));
+    TR_PASS(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
+    TR_PASS(plan_cut(path, step, &cut));
     if (!cut.is_whole)
-        TR_TRY(write_anew(path, dir, name, &cut, step));
+        TR_PASS(write_anew(path, dir, name, &cut, step));
     if (n_removed != NULL)
         *n_removed = cut.n_removed;
-out:
-    return st;
+    return TR_OK;
 }

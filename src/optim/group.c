@@ -3,26 +3,23 @@
 
 static enum tr_status read_group(const cJSON *item, struct tr_param_group *out)
 {
-    enum tr_status st = TR_OK;
     const char *pattern = NULL;
     *out = (struct tr_param_group){ .lr_factor = 1 };
     if (!cJSON_IsObject(item))
-        TR_TRY(tr_fail(TR_USAGE, "a group is not an object; write {\"pattern\": \"*norm*\", \"lr_factor\": 0.1}"));
+        return tr_fail(TR_USAGE, "a group is not an object; write {\"pattern\": \"*norm*\", \"lr_factor\": 0.1}");
     for (const cJSON *key = item->child; key; key = key->next)
         if (strcmp(key->string, "pattern") != 0 && strcmp(key->string, "lr_factor") != 0 &&
             strcmp(key->string, "weight_decay") != 0)
-            TR_TRY(
-                tr_fail(TR_USAGE, "key %s is unknown; a group has pattern, lr_factor and weight_decay", key->string));
-    TR_TRY(tr_json_str(item, "pattern", true, &pattern));
-    TR_TRY(tr_format(out->pattern, sizeof out->pattern, "%s", pattern));
-    TR_TRY(tr_json_real(item, "lr_factor", false, &out->lr_factor));
+            return tr_fail(TR_USAGE, "key %s is unknown; a group has pattern, lr_factor and weight_decay", key->string);
+    TR_PASS(tr_json_str(item, "pattern", true, &pattern));
+    TR_PASS(tr_format(out->pattern, sizeof out->pattern, "%s", pattern));
+    TR_PASS(tr_json_real(item, "lr_factor", false, &out->lr_factor));
     out->has_decay = cJSON_HasObjectItem(item, "weight_decay");
-    TR_TRY(tr_json_real(item, "weight_decay", false, &out->weight_decay));
+    TR_PASS(tr_json_real(item, "weight_decay", false, &out->weight_decay));
     if (!(out->lr_factor >= 0) || !(out->weight_decay >= 0))
-        TR_TRY(tr_fail(TR_USAGE, "group %s: lr_factor %g and weight_decay %g must not be negative", pattern,
-                       out->lr_factor, out->weight_decay));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "group %s: lr_factor %g and weight_decay %g must not be negative", pattern,
+                       out->lr_factor, out->weight_decay);
+    return TR_OK;
 }
 
 enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out)

@@ -15,15 +15,13 @@ static bool fits(const struct tr_compiled *c)
  * saved values longest. */
 static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enum tr_recompute more, int n)
 {
-    enum tr_status st = TR_OK;
     for (int g = 0; g < c->place.model->n_segments; g++)
         c->recompute_of[g] = g < n ? more : less;
     for (int k = 0; k < TR_PURPOSES; k++)
         if (c->schedule[k].model)
-            TR_TRY(tr_schedule_build(c, &c->schedule[k]));
-    TR_TRY(tr_place_bytes(c));
-out:
-    return st;
+            TR_PASS(tr_schedule_build(c, &c->schedule[k]));
+    TR_PASS(tr_place_bytes(c));
+    return TR_OK;
 }
 
 /* Tries none, op in some segments, op in all, block in some, block in all. Each step costs more flops and fewer bytes.
@@ -230,7 +228,6 @@ static void count_norms(struct tr_placement *p, int n_micro)
 static enum tr_status place(struct tr_compiled *c)
 {
     struct tr_placement *p = &c->place;
-    enum tr_status st = TR_OK;
     for (int i = 0; i < p->model->n_params; i++) {
         p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name, p->model->param[i].n_dims);
         p->is_frozen[i] = is_frozen(&c->opt, i);
@@ -239,14 +236,13 @@ static enum tr_status place(struct tr_compiled *c)
         TR_BUG_ON(p->packed_of[i] && !p->is_frozen[i] && !c->opt.is_inference);
     }
     resolve_states(c);
-    TR_TRY(check_optim(c));
-    TR_TRY(check_packed(p));
-    TR_TRY(tr_pipeline_stages(c));
-    TR_TRY(tr_buckets_measure(p));
+    TR_PASS(check_optim(c));
+    TR_PASS(check_packed(p));
+    TR_PASS(tr_pipeline_stages(c));
+    TR_PASS(tr_buckets_measure(p));
     tr_place_writers(p, &c->opt);
     count_norms(p, c->opt.n_micro);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status build_with(struct tr_compiled *c, double share)

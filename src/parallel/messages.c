@@ -69,22 +69,20 @@ static enum tr_status free_oldest(struct making *k, int peer)
 
 static enum tr_status one_slot(struct making *k, int i)
 {
-    enum tr_status st = TR_OK;
     int source = comes_from(k->o, i), peer = goes_to(k->o, i);
-    TR_TRY(ask_for(k, source));
+    TR_PASS(ask_for(k, source));
     if (i + 1 < k->o->first[k->rank + 1])
-        TR_TRY(ask_for(k, comes_from(k->o, i + 1)));
+        TR_PASS(ask_for(k, comes_from(k->o, i + 1)));
     if (source >= 0)
-        TR_TRY(add(k->out, TR_STEP_WAIT_RECV, source, tr_pipe_rank(k->o, k->o->slot[source].stage)));
-    TR_TRY(add(k->out, TR_STEP_SLOT, i, -1));
+        TR_PASS(add(k->out, TR_STEP_WAIT_RECV, source, tr_pipe_rank(k->o, k->o->slot[source].stage)));
+    TR_PASS(add(k->out, TR_STEP_SLOT, i, -1));
     if (peer >= 0) {
         if (k->n_sent[peer] - k->n_freed[peer] >= k->window)
-            TR_TRY(free_oldest(k, peer));
-        TR_TRY(add(k->out, TR_STEP_SEND, i, peer));
+            TR_PASS(free_oldest(k, peer));
+        TR_PASS(add(k->out, TR_STEP_SEND, i, peer));
         k->sent[peer * k->n_slots + k->n_sent[peer]++] = i;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_pipe_steps(const struct tr_pipe *o, int rank, int window, struct tr_pipe_steps *out)

@@ -97,7 +97,6 @@ static enum tr_status read_turn(struct pipe_reader *r, int rank)
 
 static enum tr_status read_line(struct pipe_reader *r)
 {
-    enum tr_status st = TR_OK;
     int64_t rank = 0;
     skip_blanks(r);
     if (*r->p && *r->p != '\n' && *r->p != '#') {
@@ -112,11 +111,10 @@ static enum tr_status read_line(struct pipe_reader *r)
         }
         r->p++;
         for (skip_blanks(r); *r->p && *r->p != '\n' && *r->p != '#'; skip_blanks(r))
-            TR_TRY(read_turn(r, (int)rank));
+            TR_PASS(read_turn(r, (int)rank));
     }
     r->p += strcspn(r->p, "\n");
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_pipe_read(const char *path, const char *text, int n_ranks, int n_chunks, int n_micro,

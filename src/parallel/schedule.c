@@ -8,14 +8,13 @@
 /* Builds one program for each (segment program, recompute mode) that occurs; equal segments share it. */
 static enum tr_status build_programs(const struct tr_compiled *c, struct tr_schedule *s)
 {
-    enum tr_status st = TR_OK;
     const struct tr_model *m = s->model;
     bool is_training = s->purpose == TR_FOR_TRAIN;
     const struct tr_compile_options *opt = &c->opt;
     s->program = calloc((size_t)m->n_segments, sizeof *s->program);
     s->program_of = calloc((size_t)m->n_segments, sizeof *s->program_of);
     if (!s->program || !s->program_of)
-        TR_TRY(tr_fail(TR_NOMEM, "schedule: out of memory"));
+        return tr_fail(TR_NOMEM, "schedule: out of memory");
     for (int g = 0; g < m->n_segments; g++) {
         s->program_of[g] = -1;
         if (!tr_segment_is_here(&c->place, g))
@@ -41,14 +40,13 @@ static enum tr_status build_programs(const struct tr_compiled *c, struct tr_sche
                                        .fp8_e5m2 = opt->fp8_e5m2,
                                        .fp8_history = opt->fp8_history };
             tr_segment_ctx(&c->place, g, &ctx);
-            TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
+            TR_PASS(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             s->program_of[g] = s->n_programs++;
             tr_program_freeze(&c->place, g, s->program[s->program_of[g]]);
-            TR_TRY(tr_run_passes(s->program[s->program_of[g]], &ctx));
+            TR_PASS(tr_run_passes(s->program[s->program_of[g]], &ctx));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Flops of the forward ops that run in the backward. */

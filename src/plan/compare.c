@@ -59,37 +59,35 @@ void tr_forecast_query_json(const struct tr_forecast_query *a, struct tr_str *ou
 
 enum tr_status tr_forecast_query_of_json(const cJSON *o, struct tr_forecast_query *out)
 {
-    enum tr_status st = TR_OK;
     int64_t n = 0;
     double x = 0;
     const char *schedule = "1f1b";
     *out = (struct tr_forecast_query){ .impl = &tr_impl_trireme };
     for (size_t i = 0; i < TR_COUNT_OF(ints); i++) {
-        TR_TRY(tr_json_int(o, ints[i].name, true, 0, 1000000, &n));
+        TR_PASS(tr_json_int(o, ints[i].name, true, 0, 1000000, &n));
         memcpy((char *)out + ints[i].at, &(int){ (int)n }, sizeof(int));
     }
     for (size_t i = 0; i < TR_COUNT_OF(reals); i++) {
-        TR_TRY(tr_json_real(o, reals[i].name, true, &x));
+        TR_PASS(tr_json_real(o, reals[i].name, true, &x));
         memcpy((char *)out + reals[i].at, &x, sizeof x);
     }
     for (size_t i = 0; i < TR_COUNT_OF(sizes); i++) {
-        TR_TRY(tr_json_real(o, sizes[i].name, true, &x));
+        TR_PASS(tr_json_real(o, sizes[i].name, true, &x));
         memcpy((char *)&out->shape + sizes[i].at, &x, sizeof x);
     }
-    TR_TRY(tr_json_bool(o, "gated", true, &out->shape.is_gated));
-    TR_TRY(tr_json_bool(o, "tied", true, &out->shape.is_tied));
-    TR_TRY(tr_json_bool(o, "sp", true, &out->has_sp));
-    TR_TRY(tr_json_bool(o, "sync_last", false, &out->sync_last)); /* older runs do not say it */
-    TR_TRY(tr_json_int(o, "number", true, 0, TR_PRECISION_COUNT - 1, &n));
+    TR_PASS(tr_json_bool(o, "gated", true, &out->shape.is_gated));
+    TR_PASS(tr_json_bool(o, "tied", true, &out->shape.is_tied));
+    TR_PASS(tr_json_bool(o, "sp", true, &out->has_sp));
+    TR_PASS(tr_json_bool(o, "sync_last", false, &out->sync_last)); /* older runs do not say it */
+    TR_PASS(tr_json_int(o, "number", true, 0, TR_PRECISION_COUNT - 1, &n));
     out->precision = (enum tr_precision)n;
-    TR_TRY(tr_json_int(o, "keep", true, 0, TR_KEEP_AUTO, &n));
+    TR_PASS(tr_json_int(o, "keep", true, 0, TR_KEEP_AUTO, &n));
     out->keep = (enum tr_keep)n;
-    TR_TRY(tr_json_str(o, "schedule", true, &schedule));
+    TR_PASS(tr_json_str(o, "schedule", true, &schedule));
     for (size_t i = 0; i < TR_COUNT_OF(schedules); i++)
         if (strcmp(schedules[i], schedule) == 0)
             out->schedule = schedules[i];
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- what a run measured ---- */

@@ -272,9 +272,8 @@ static enum tr_status next_line(struct reader *r, const char **at, char *line, s
 /* The next `key: value`: key is "" at the end of the text. Both point into line. */
 static enum tr_status next_pair(struct reader *r, const char **at, char *line, size_t n_line, char **value)
 {
-    enum tr_status st = TR_OK;
     for (line[0] = '\0'; **at && !line[0];)
-        TR_TRY(next_line(r, at, line, n_line));
+        TR_PASS(next_line(r, at, line, n_line));
     if (!line[0])
         return TR_OK;
     char *colon = strchr(line, ':');
@@ -282,41 +281,37 @@ static enum tr_status next_pair(struct reader *r, const char **at, char *line, s
         return fail_line(r, "line", line, " is not `key: value` from its first column");
     *colon = '\0';
     *value = colon + 1 + strspn(colon + 1, " ");
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_machine_apply(const struct tr_machine_file *file, struct tr_machine_words *words,
                                 struct tr_machine *m)
 {
-    enum tr_status st = TR_OK;
     struct reader r = { .path = file->name };
     char line[LINE_MAX_BYTES], *value = NULL;
     *words = (struct tr_machine_words){ 0 };
     for (const char *at = file->text;;) {
-        TR_TRY(next_pair(&r, &at, line, sizeof line, &value));
+        TR_PASS(next_pair(&r, &at, line, sizeof line, &value));
         if (!line[0])
             break;
         if (strcmp(line, "about") == 0)
-            TR_TRY(tr_format(words->about, sizeof words->about, "%s", value));
+            TR_PASS(tr_format(words->about, sizeof words->about, "%s", value));
         else if (strcmp(line, "usual_cluster") == 0)
-            TR_TRY(tr_format(words->usual_cluster, sizeof words->usual_cluster, "%s", value));
+            TR_PASS(tr_format(words->usual_cluster, sizeof words->usual_cluster, "%s", value));
         else
-            TR_TRY(read_line(&r, line, value, m));
+            TR_PASS(read_line(&r, line, value, m));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_machine m = { .domain = 0 };
     struct reader r = { .path = path };
     char line[LINE_MAX_BYTES], name[sizeof m.name] = "", *value = NULL;
     const char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     for (;;) {
-        TR_TRY(next_pair(&r, &at, line, sizeof line, &value));
+        TR_PASS(next_pair(&r, &at, line, sizeof line, &value));
         if (!line[0])
             break;
         if (strcmp(line, "name") == 0) {
@@ -325,16 +320,15 @@ enum tr_status tr_machine_read(const char *path, const char *text, struct tr_mac
             continue;
         }
         if (m.domain == 0 && strcmp(line, "base") != 0) { /* no base: links and failures of a usual node */
-            TR_TRY(tr_machine_find("A100-80GB", &m));
+            TR_PASS(tr_machine_find("A100-80GB", &m));
             m.chip = (struct tr_chip){ .n_units = 1, .gemm_share = 1, .stream_share = 1, .price = 0 };
         }
-        TR_TRY(read_line(&r, line, value, &m));
+        TR_PASS(read_line(&r, line, value, &m));
     }
-    TR_TRY(check(path, &m));
+    TR_PASS(check(path, &m));
     (void)tr_format(m.name, sizeof m.name, "%.60s", name[0] ? name : path);
     *out = m;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_machine_open(const char *name_or_path, struct tr_machine *out)

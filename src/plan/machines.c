@@ -43,21 +43,19 @@ const char *tr_cluster_name(size_t i)
 static enum tr_status join(const struct tr_machine_file *chip, const struct tr_machine_file *cluster,
                            struct tr_machine_words *words, struct tr_machine *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_machine m = { .domain = 0 };
     struct tr_machine_words other;
-    TR_TRY(tr_machine_apply(&tr_usual_file, &other, &m));
-    TR_TRY(tr_machine_apply(chip, words, &m));
+    TR_PASS(tr_machine_apply(&tr_usual_file, &other, &m));
+    TR_PASS(tr_machine_apply(chip, words, &m));
     if (!cluster)
         cluster = cluster_find(words->usual_cluster);
     if (!cluster)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no cluster \"%s\" in share/machines", chip->name, words->usual_cluster));
-    TR_TRY(tr_machine_apply(cluster, &other, &m));
+        return tr_fail(TR_USAGE, "%s: no cluster \"%s\" in share/machines", chip->name, words->usual_cluster);
+    TR_PASS(tr_machine_apply(cluster, &other, &m));
     (void)tr_format(m.chip.name, sizeof m.chip.name, "%s", chip->name);
     (void)tr_format(m.name, sizeof m.name, "%s@%s", chip->name, cluster->name);
     *out = m;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* The nearest of the names, compared whole and without the size: "H900" is near H100-80GB. NULL: none is near. */
@@ -176,18 +174,16 @@ static enum tr_status list_cluster(const struct tr_machine_file *file, bool as_j
 
 enum tr_status tr_machine_list(bool as_json, struct tr_str *out)
 {
-    enum tr_status st = TR_OK;
     tr_str_addf(out, as_json ? "{\"chips\": ["
                              : "chips: --machine CHIP is a chip in its usual cluster, CHIP@CLUSTER in another\n"
                                "  name                 GiB   Tflop/s  chips  link, GB/s         usual          $/h\n"
                                "                            (16 bit) a link    fast  beyond  cluster    a chip\n");
     for (size_t i = 0; i < tr_n_chip_files; i++)
-        TR_TRY(list_chip(&tr_chip_files[i], as_json, i ? ", " : "", out));
+        TR_PASS(list_chip(&tr_chip_files[i], as_json, i ? ", " : "", out));
     tr_str_addf(out, as_json ? "], \"clusters\": ["
                              : "clusters: chips that a fast link joins, and GB/s of a chip beyond it\n");
     for (size_t i = 0; i < tr_n_cluster_files; i++)
-        TR_TRY(list_cluster(&tr_cluster_files[i], as_json, i ? ", " : "", out));
+        TR_PASS(list_cluster(&tr_cluster_files[i], as_json, i ? ", " : "", out));
     tr_str_addf(out, as_json ? "]}\n" : "");
-out:
-    return st;
+    return TR_OK;
 }

@@ -55,7 +55,6 @@ static double traffic_share(const struct tr_forecast_query *a, const struct tr_f
 static enum tr_status add_turns(const struct tr_forecast_query *a, const struct tr_forecast *f, const struct tr_pipe *o,
                                 const double *end, struct timeline *t)
 {
-    enum tr_status st = TR_OK;
     double share = traffic_share(a, f);
     for (int r = 0; r < o->n_ranks; r++)
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
@@ -63,16 +62,15 @@ static enum tr_status add_turns(const struct tr_forecast_query *a, const struct 
             double length = a->slots[slot->stage][slot->kind];
             struct picture_span s = { end[i] - length,           end[i], r, slot->micro, slot->stage / o->n_ranks,
                                       (enum span_kind)slot->kind };
-            TR_TRY(add_span(t, s));
+            TR_PASS(add_span(t, s));
             s.kind = SPAN_TP;
             s.begin = s.end - share * length;
-            TR_TRY(add_span(t, s));
+            TR_PASS(add_span(t, s));
             s = (struct picture_span){ end[i], end[i] + f->message_s, r, slot->micro, 0, SPAN_SEND };
             if (o->n_ranks > 1 && tr_pipe_slot_target(o, slot) >= 0)
-                TR_TRY(add_span(t, s));
+                TR_PASS(add_span(t, s));
         }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_timeline(struct tr_forecast_query *a, int most_turns, struct tr_forecast *f,

@@ -59,7 +59,6 @@ void tr_pipes_close(struct tr_pipes *o)
 
 static enum tr_status find_pipe(struct tr_pipes *o, const struct tr_pipe_key *key, struct opened **out)
 {
-    enum tr_status st = TR_OK;
     double n_slots = 3.0 * key->n_ranks * key->n_chunks * key->n_micro; /* a split backward has two */
     for (int i = 0; i < o->n; i++) {
         struct opened *x = &o->opened[i];
@@ -72,14 +71,13 @@ static enum tr_status find_pipe(struct tr_pipes *o, const struct tr_pipe_key *ke
     if (o->n == PIPES_MAX || o->n_slots + n_slots > SLOTS_MAX)
         drop_pipes(o);
     struct opened new = { .n_ranks = key->n_ranks, .n_chunks = key->n_chunks, .n_micro = key->n_micro };
-    TR_TRY(tr_format(new.name, sizeof new.name, "%s", key->schedule));
-    TR_TRY(tr_pipe_open(key->schedule, key->n_ranks, key->n_chunks, key->n_micro, &new.pipe));
+    TR_PASS(tr_format(new.name, sizeof new.name, "%s", key->schedule));
+    TR_PASS(tr_pipe_open(key->schedule, key->n_ranks, key->n_chunks, key->n_micro, &new.pipe));
     new.id = ++o->last_id;
     o->n_slots += n_slots;
     o->opened[o->n] = new;
     *out = &o->opened[o->n++];
-out:
-    return st;
+    return TR_OK;
 }
 
 static struct played *place_of(struct tr_pipes *o, uint64_t id, const struct tr_pipe_costs *costs, size_t n)
@@ -110,23 +108,21 @@ out:
 enum tr_status tr_pipes_play(struct tr_pipes *o, const struct tr_pipe_key *key, const struct tr_pipe_costs *costs,
                              double *length)
 {
-    enum tr_status st = TR_OK;
     struct opened *x = NULL;
     struct tr_pipe_times times;
     size_t n = (size_t)key->n_ranks * (size_t)key->n_chunks;
     if (!o || !tr_pipe_is_named(key->schedule)) /* a schedule of a file may have any name */
         return play_alone(key, costs, length);
-    TR_TRY(find_pipe(o, key, &x));
+    TR_PASS(find_pipe(o, key, &x));
     struct played *p = place_of(o, x->id, costs, n);
     if (!is_played(p, x->id, costs, n)) {
-        TR_TRY(tr_pipe_play_costs(x->pipe, costs, &times, NULL, NULL));
+        TR_PASS(tr_pipe_play_costs(x->pipe, costs, &times, NULL, NULL));
         double(*slot)[4] = realloc(p->slot, n * sizeof *slot);
         if (!slot)
-            TR_TRY(tr_fail(TR_NOMEM, "search: out of memory"));
+            return tr_fail(TR_NOMEM, "search: out of memory");
         memcpy(slot, costs->slot, n * sizeof *slot);
         *p = (struct played){ .id = x->id, .slot = slot, .n = n, .message = costs->message, .length = times.length };
     }
     *length = p->length;
-out:
-    return st;
+    return TR_OK;
 }

@@ -222,7 +222,6 @@ static enum tr_status keep_candidate(struct round *r, const struct tr_forecast_q
  */
 static enum tr_status try_keeps(struct round *r, struct tr_forecast_query *a)
 {
-    enum tr_status st = TR_OK;
     struct tr_search *s = r->out;
     struct tr_forecast f;
     for (size_t i = 0; i < TR_COUNT_OF(keeps); i++) {
@@ -231,7 +230,7 @@ static enum tr_status try_keeps(struct round *r, struct tr_forecast_query *a)
         a->keep = keeps[i];
         if (r->q->near && changes(r->q->near, a) > MOST_CHANGES)
             continue;
-        TR_TRY(tr_forecast(a, &f));
+        TR_PASS(tr_forecast(a, &f));
         s->n_legal++;
         f.total_bytes = bytes_of(r->q, a, &f);
         if (s->least.f.step_s == 0 || f.total_bytes < s->least.f.total_bytes)
@@ -240,12 +239,11 @@ static enum tr_status try_keeps(struct round *r, struct tr_forecast_query *a)
             s->n_over++;
             continue;
         }
-        TR_TRY(keep_candidate(r, a, f.step_s));
+        TR_PASS(keep_candidate(r, a, f.step_s));
         if (f.total_bytes < 0.7 * r->q->room_bytes)
             break;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Tries to reduce gradients once a step. With zero 2 that equals zero 1, so it is tried only when zero 2 is pinned;
@@ -280,7 +278,6 @@ static bool is_legal_somehow(const struct tr_search_query *q, const struct tr_fo
 /* Tries the ways to shard: none; over all data ranks; over those of one, 4 or 16 fast domains. */
 static enum tr_status try_zeros(struct round *r, struct tr_forecast_query *a)
 {
-    enum tr_status st = TR_OK;
     const struct tr_pins *pins = &r->q->pins;
     for (int zero = 0; zero <= 3; zero++) {
         if ((pins->zero >= 0 && zero != pins->zero) || (zero > 0 && a->dp == 1 && pins->zero < 0))
@@ -296,16 +293,14 @@ static enum tr_status try_zeros(struct round *r, struct tr_forecast_query *a)
             if (pins->shard > 0 && zero > 0 && a->shard != pins->shard)
                 continue;
             if (is_legal_somehow(r->q, a))
-                TR_TRY(try_syncs(r, a));
+                TR_PASS(try_syncs(r, a));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status try_mesh(struct round *r, struct tr_forecast_query *a)
 {
-    enum tr_status st = TR_OK;
     const struct tr_pins *pins = &r->q->pins;
     double rows = a->global / a->dp;
     for (int micro = 1; micro <= rows && micro <= (pins->micro ? pins->micro : MOST_MICRO); micro++) {
@@ -316,16 +311,14 @@ static enum tr_status try_mesh(struct round *r, struct tr_forecast_query *a)
             if (a->tp > 1 && pins->sp >= 0 && sp != pins->sp)
                 continue;
             a->has_sp = sp;
-            TR_TRY(try_zeros(r, a));
+            TR_PASS(try_zeros(r, a));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status first_round(struct round *r)
 {
-    enum tr_status st = TR_OK;
     const struct tr_search_query *q = r->q;
     const struct tr_pins *pins = &q->pins;
     struct tr_forecast_query a = q->base;
@@ -343,12 +336,11 @@ static enum tr_status first_round(struct round *r)
                 bool is_near = !q->near || mesh_changes(q->near, &a) < MOST_CHANGES;
                 if (rest % a.cp == 0 && is_free(pins->cp, a.cp) && is_free(pins->dp, a.dp) &&
                     fmod(a.global, a.dp) == 0 && is_near)
-                    TR_TRY(try_mesh(r, &a));
+                    TR_PASS(try_mesh(r, &a));
             }
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- second round: pipeline schedules ---- */
@@ -425,21 +417,19 @@ static enum tr_status play_one(struct round *r, struct tr_forecast_query *a, con
 
 static enum tr_status play_orders(struct round *r, const struct tr_forecast_query *from)
 {
-    enum tr_status st = TR_OK;
     struct tr_forecast_query a = *from;
     const char *said = r->q->pins.schedule;
     a.is_bound = false;
     if (a.pp == 1 || (said && strcmp(said, "interleaved") != 0))
         return play_one(r, &a, said ? said : "1f1b", r->q->pins.chunks && said ? r->q->pins.chunks : 1);
     if (!said)
-        TR_TRY(play_one(r, &a, "1f1b", 1));
+        TR_PASS(play_one(r, &a, "1f1b", 1));
     if (!said)
-        TR_TRY(play_one(r, &a, "zb", 1));
+        TR_PASS(play_one(r, &a, "zb", 1));
     for (size_t i = 0; i < TR_COUNT_OF(chunk_counts); i++)
         if (is_even(r->q, a.pp * chunk_counts[i]))
-            TR_TRY(play_one(r, &a, "interleaved", chunk_counts[i]));
-out:
-    return st;
+            TR_PASS(play_one(r, &a, "interleaved", chunk_counts[i]));
+    return TR_OK;
 }
 
 static int by_bound(const void *a, const void *b)
@@ -450,7 +440,6 @@ static int by_bound(const void *a, const void *b)
 
 static enum tr_status second_round(struct round *r)
 {
-    enum tr_status st = TR_OK;
     const struct tr_search *s = r->out;
     if (r->n > 0)
         qsort(r->all, r->n, sizeof *r->all, by_bound);
@@ -460,10 +449,9 @@ static enum tr_status second_round(struct round *r)
             break;
         if (is_too_slow(r, &r->all[i].query, bound))
             continue;
-        TR_TRY(play_orders(r, &r->all[i].query));
+        TR_PASS(play_orders(r, &r->all[i].query));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_search_run(const struct tr_search_query *q, struct tr_search *out)

@@ -329,7 +329,6 @@ out:
 
 enum tr_status tr_memory_snapshot(const struct tr_compiled *const *c, int n, struct tr_str *out)
 {
-    enum tr_status st = TR_OK;
     bool is_open = false;
     put_byte(out, 0x80);
     put_byte(out, 2);
@@ -342,10 +341,9 @@ enum tr_status tr_memory_snapshot(const struct tr_compiled *const *c, int n, str
     put_text(out, "device_traces");
     tr_str_addf(out, "](");
     for (int k = 0; k < n; k++)
-        TR_TRY(put_trace(&(struct snapshot){ .out = out, .c = c[k], .device = k }));
+        TR_PASS(put_trace(&(struct snapshot){ .out = out, .c = c[k], .device = k }));
     tr_str_addf(out, "e");
     close_dict(out);
     put_byte(out, '.');
-out:
-    return st;
+    return TR_OK;
 }

@@ -37,32 +37,28 @@ static void write_real(struct tr_table *t, const uint8_t *p, size_t width)
 /* Elements [at, end) of field i. */
 static enum tr_status write_list(struct tr_table *t, const struct tr_ar *a, size_t i, uint64_t at, uint64_t end)
 {
-    enum tr_status st = TR_OK;
     if (at > end || end > a->fields[i].n)
         return tr_ar_damaged(t, "a list lies outside its elements");
     tr_cell_raw(t, "[", 1);
     for (uint64_t k = at; k < end && t->text.n <= TR_LINE_MAX; k++) {
         if (k > at)
             tr_cell_raw(t, ",", 1);
-        TR_TRY(write_cell(t, a, i, k));
+        TR_PASS(write_cell(t, a, i, k));
     }
     tr_cell_raw(t, "]", 1);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_struct(struct tr_table *t, const struct tr_ar *a, size_t first, size_t end, uint64_t row)
 {
-    enum tr_status st = TR_OK;
     tr_cell_raw(t, "{", 1);
     for (size_t i = first; i < end; i = a->fields[i].end) {
-        TR_TRY(tr_table_work(t, a->names.p[i].n));
+        TR_PASS(tr_table_work(t, a->names.p[i].n));
         tr_cell_name(t, &a->names, i, i == first);
-        TR_TRY(write_cell(t, a, i, row));
+        TR_PASS(write_cell(t, a, i, row));
     }
     tr_cell_raw(t, "}", 1);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_entry(struct tr_table *t, const struct tr_ar *a, const struct tr_ar_field *f, uint64_t row)
@@ -127,46 +123,40 @@ static enum tr_status write_cell(struct tr_table *t, const struct tr_ar *a, size
 /* Reads messages up to the next batch that has rows; a->n_rows = 0: there is none. */
 static enum tr_status next_batch(struct tr_table *t, struct tr_ar *a)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar_message m;
     for (a->n_rows = a->i_row = 0; a->n_rows == 0;) {
-        TR_TRY(tr_ar_next_message(t, a, &m));
+        TR_PASS(tr_ar_next_message(t, a, &m));
         if (m.kind == 0)
             return TR_OK;
         if (m.kind == AR_DICTIONARY) {
-            TR_TRY(tr_ar_read_dictionary(t, a, &m));
+            TR_PASS(tr_ar_read_dictionary(t, a, &m));
         } else if (m.kind == AR_BATCH) {
-            TR_TRY(tr_ar_read_batch(t, a, &m, m.header, 0, a->n_top, &a->body));
+            TR_PASS(tr_ar_read_batch(t, a, &m, m.header, 0, a->n_top, &a->body));
             a->n_rows = (uint64_t)tr_flat_int(&m.text, m.header, 0, 8, 0);
         } else {
-            TR_TRY(tr_ar_damaged(t, "a message is neither a dictionary nor a batch"));
+            TR_PASS(tr_ar_damaged(t, "a message is neither a dictionary nor a batch"));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status next_arrow(struct tr_table *t, struct tr_row *row)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar *a = t->state;
     if (a->i_row == a->n_rows)
-        TR_TRY(next_batch(t, a));
+        TR_PASS(next_batch(t, a));
     if (a->n_rows == 0)
         return TR_OK;
     tr_str_clear(&t->text);
-    TR_TRY(tr_table_work(t, 2));
-    TR_TRY(write_struct(t, a, 0, a->n_top, a->i_row));
+    TR_PASS(tr_table_work(t, 2));
+    TR_PASS(write_struct(t, a, 0, a->n_top, a->i_row));
     a->i_row++;
-    TR_TRY(tr_table_give(t, row, NULL));
-out:
-    return st;
+    return tr_table_give(t, row, NULL);
 }
 
 /* Batches that are passed over as a whole are not read; their dictionaries are. */
 static enum tr_status skip_arrow(struct tr_table *t, uint64_t n)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar *a = t->state;
     struct tr_ar_message m;
     while (n > 0) {
@@ -177,12 +167,12 @@ static enum tr_status skip_arrow(struct tr_table *t, uint64_t n)
         if (n == 0)
             return TR_OK;
         uint64_t at = a->at;
-        TR_TRY(tr_ar_next_message(t, a, &m));
+        TR_PASS(tr_ar_next_message(t, a, &m));
         if (m.kind == 0)
             return TR_OK;
         int64_t n_rows = m.kind == AR_BATCH ? tr_flat_int(&m.text, m.header, 0, 8, 0) : 0;
         if (n_rows < 0 || n_rows > INT64_C(1) << 48)
-            TR_TRY(tr_ar_damaged(t, "a batch has a length that is not known"));
+            TR_PASS(tr_ar_damaged(t, "a batch has a length that is not known"));
         if (m.kind == AR_BATCH && (uint64_t)n_rows <= n) {
             t->n_rows += n_rows;
             n -= (uint64_t)n_rows;
@@ -190,21 +180,19 @@ static enum tr_status skip_arrow(struct tr_table *t, uint64_t n)
         }
         a->at = at;
         if (m.kind == AR_DICTIONARY) {
-            TR_TRY(tr_ar_next_message(t, a, &m));
-            TR_TRY(tr_ar_read_dictionary(t, a, &m));
+            TR_PASS(tr_ar_next_message(t, a, &m));
+            TR_PASS(tr_ar_read_dictionary(t, a, &m));
         } else {
-            TR_TRY(next_batch(t, a));
+            TR_PASS(next_batch(t, a));
         }
         if (m.kind != AR_DICTIONARY && a->n_rows == 0)
             return TR_OK;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_arrow(struct tr_table *t)
 {
-    enum tr_status st = TR_OK;
     uint8_t head[8] = { 0 }, tail[10] = { 0 };
     uint64_t size = t->file.n_bytes;
     struct tr_ar_message m;
@@ -213,38 +201,35 @@ static enum tr_status open_arrow(struct tr_table *t)
         return tr_fail(TR_NOMEM, "no memory for a reader of %s", t->path);
     a->end = size;
     if (size >= 8)
-        TR_TRY(tr_pread_all(t->file.fd, t->path, head, 8, 0));
+        TR_PASS(tr_pread_all(t->file.fd, t->path, head, 8, 0));
     if (memcmp(head, "ARROW1", 6) == 0) {
         if (size >= 18)
-            TR_TRY(tr_pread_all(t->file.fd, t->path, tail, 10, size - 10));
+            TR_PASS(tr_pread_all(t->file.fd, t->path, tail, 10, size - 10));
         uint64_t n_footer = le(tail, 4);
         if (memcmp(tail + 4, "ARROW1", 6) != 0 || n_footer > size - 18)
-            TR_TRY(tr_ar_damaged(t, "it does not end with ARROW1, so it may be truncated"));
+            TR_PASS(tr_ar_damaged(t, "it does not end with ARROW1, so it may be truncated"));
         a->at = 8;
         a->end = size - 10 - n_footer;
     }
-    TR_TRY(tr_ar_next_message(t, a, &m));
+    TR_PASS(tr_ar_next_message(t, a, &m));
     if (m.kind != AR_SCHEMA)
-        TR_TRY(tr_ar_damaged(t, "it does not begin with a schema"));
-    TR_TRY(tr_ar_read_schema(t, a, &m));
-out:
-    return st;
+        TR_PASS(tr_ar_damaged(t, "it does not begin with a schema"));
+    TR_PASS(tr_ar_read_schema(t, a, &m));
+    return TR_OK;
 }
 
 static enum tr_status count_arrow(struct tr_table *t, uint64_t *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar *a = t->state;
     struct tr_ar_message m = { .kind = -1 };
     for (*out = 0; m.kind != 0;) {
-        TR_TRY(tr_ar_next_message(t, a, &m));
+        TR_PASS(tr_ar_next_message(t, a, &m));
         int64_t n = m.kind == AR_BATCH ? tr_flat_int(&m.text, m.header, 0, 8, 0) : 0;
         if (n < 0 || n > INT64_C(1) << 48)
-            TR_TRY(tr_ar_damaged(t, "a batch has a length that is not known"));
+            TR_PASS(tr_ar_damaged(t, "a batch has a length that is not known"));
         *out += (uint64_t)n;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static void close_arrow(struct tr_table *t)

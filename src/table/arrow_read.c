@@ -17,7 +17,6 @@ enum tr_status tr_ar_damaged(const struct tr_table *t, const char *what)
 /* The length of the next message's metadata; 0: the end. */
 static enum tr_status read_length(struct tr_table *t, struct tr_ar *a, uint64_t *n)
 {
-    enum tr_status st = TR_OK;
     uint8_t head[4];
     *n = UINT32_MAX;
     for (int i = 0; i < 2 && *n == UINT32_MAX; i++) { /* since version 0.15 a mark goes before it */
@@ -25,40 +24,37 @@ static enum tr_status read_length(struct tr_table *t, struct tr_ar *a, uint64_t 
             *n = 0;
             return a->end == a->at && i == 0 ? TR_OK : tr_ar_damaged(t, "it is truncated");
         }
-        TR_TRY(tr_pread_all(t->file.fd, t->path, head, 4, a->at));
+        TR_PASS(tr_pread_all(t->file.fd, t->path, head, 4, a->at));
         *n = head[0] | (uint64_t)head[1] << 8 | (uint64_t)head[2] << 16 | (uint64_t)head[3] << 24;
         a->at += 4;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_ar_next_message(struct tr_table *t, struct tr_ar *a, struct tr_ar_message *m)
 {
-    enum tr_status st = TR_OK;
     uint64_t n = 0;
     *m = (struct tr_ar_message){ 0 };
-    TR_TRY(tr_table_work(t, 1));
-    TR_TRY(read_length(t, a, &n));
+    TR_PASS(tr_table_work(t, 1));
+    TR_PASS(read_length(t, a, &n));
     if (n == 0)
         return TR_OK;
     if (n > a->end - a->at || n > MAX_META || n < 8)
-        TR_TRY(tr_ar_damaged(t, "a message is longer than the file, or than 256 MiB"));
-    TR_TRY(tr_table_hold(t, &a->meta, &a->n_meta_cap, (size_t)n));
-    TR_TRY(tr_pread_all(t->file.fd, t->path, a->meta, (size_t)n, a->at));
+        TR_PASS(tr_ar_damaged(t, "a message is longer than the file, or than 256 MiB"));
+    TR_PASS(tr_table_hold(t, &a->meta, &a->n_meta_cap, (size_t)n));
+    TR_PASS(tr_pread_all(t->file.fd, t->path, a->meta, (size_t)n, a->at));
     m->text = (struct tr_flat){ a->meta, (size_t)n };
     struct tr_flat_at root = { (size_t)tr_flat_le(&m->text, 0, 4), 0 };
     if (root.at < 4 || root.at > n - 4)
-        TR_TRY(tr_ar_damaged(t, "a message cannot be read"));
+        TR_PASS(tr_ar_damaged(t, "a message cannot be read"));
     m->kind = (int)tr_flat_int(&m->text, root, 1, 1, 0);
     m->header = tr_flat_table(&m->text, root, 2);
     m->body_at = a->at + n;
     m->n_body = (uint64_t)tr_flat_int(&m->text, root, 3, 8, 0);
     if (m->kind == 0 || m->header.at == 0 || m->n_body > a->end - m->body_at)
-        TR_TRY(tr_ar_damaged(t, "a message cannot be read, or is longer than the file"));
+        TR_PASS(tr_ar_damaged(t, "a message cannot be read, or is longer than the file"));
     a->at = m->body_at + m->n_body;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- schema ---- */
@@ -189,46 +185,43 @@ static enum tr_status refuse_type(const struct tr_table *t, const struct tr_ar *
 static enum tr_status read_field(struct tr_table *t, struct tr_ar *a, const struct tr_flat *x, struct tr_flat_at at,
                                  bool as_values, int depth)
 {
-    enum tr_status st = TR_OK;
     size_t i = 0;
     struct tr_flat_at name = tr_flat_vector(x, at, 0, 1), dict = tr_flat_table(x, at, 4);
     struct tr_flat_at children = tr_flat_vector(x, at, 5, 4);
     if (depth > AR_MAX_DEPTH || at.at == 0)
         return tr_ar_damaged(t, "its schema is too deep, or cannot be read");
-    TR_TRY(add_field(t, a, &i));
-    TR_TRY(tr_names_add(&a->names, (const char *)x->p + name.at, name.n));
+    TR_PASS(add_field(t, a, &i));
+    TR_PASS(tr_names_add(&a->names, (const char *)x->p + name.at, name.n));
     struct tr_ar_field f = { 0 };
     int64_t type = (uint8_t)tr_flat_int(x, at, 2, 1, 0);
     if (!read_type(x, type, tr_flat_table(x, at, 3), &f))
-        TR_TRY(refuse_type(t, a, i, type));
+        TR_PASS(refuse_type(t, a, i, type));
     f.is_dict = dict.at != 0 && !as_values;
     f.id = tr_flat_int(x, dict, 0, 8, 0);
     struct tr_flat_at index = tr_flat_table(x, dict, 1);
     f.index_kind = AR_INT;
     f.index_width = 4;
     if (f.is_dict && index.at && !read_int(x, index, &f.index_kind, &f.index_width))
-        TR_TRY(tr_ar_damaged(t, "a dictionary has an index that is not an integer"));
+        TR_PASS(tr_ar_damaged(t, "a dictionary has an index that is not an integer"));
     for (size_t k = 0; !f.is_dict && k < children.n; k++)
-        TR_TRY(read_field(t, a, x, tr_flat_follow(x, children.at + 4 * k), false, depth + 1));
+        TR_PASS(read_field(t, a, x, tr_flat_follow(x, children.at + 4 * k), false, depth + 1));
     size_t n_children = f.is_dict ? 0 : children.n;
     if ((f.kind == AR_LIST || f.kind == AR_FIXED_LIST) && !f.is_dict && n_children != 1)
-        TR_TRY(tr_ar_damaged(t, "a list has not one type of elements"));
+        TR_PASS(tr_ar_damaged(t, "a list has not one type of elements"));
     f.end = a->n_fields;
     a->fields[i] = f;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Fields for the values of every dictionary that the schema's fields name. A dictionary of dictionaries is refused. */
 static enum tr_status add_dictionaries(struct tr_table *t, struct tr_ar *a, const struct tr_flat *x,
                                        struct tr_flat_at at, size_t *i, int depth)
 {
-    enum tr_status st = TR_OK;
     size_t k = 0, own = *i;
     struct tr_flat_at children = tr_flat_vector(x, at, 5, 4);
     ++*i;
     for (; own < a->n_top && !a->fields[own].is_dict && k < children.n && depth <= AR_MAX_DEPTH; k++)
-        TR_TRY(add_dictionaries(t, a, x, tr_flat_follow(x, children.at + 4 * k), i, depth + 1));
+        TR_PASS(add_dictionaries(t, a, x, tr_flat_follow(x, children.at + 4 * k), i, depth + 1));
     if (own >= a->n_top || !a->fields[own].is_dict)
         return TR_OK;
     struct tr_ar_dict *p = realloc(a->dicts, (a->n_dicts + 1) * sizeof *p);
@@ -236,12 +229,11 @@ static enum tr_status add_dictionaries(struct tr_table *t, struct tr_ar *a, cons
         return tr_table_fail(t, TR_NOMEM, "no memory for a dictionary");
     a->dicts = p;
     p[a->n_dicts++] = (struct tr_ar_dict){ .id = a->fields[own].id, .root = a->n_fields };
-    TR_TRY(read_field(t, a, x, at, true, 0));
+    TR_PASS(read_field(t, a, x, at, true, 0));
     for (size_t f = p[a->n_dicts - 1].root; f < a->n_fields; f++)
         if (a->fields[f].is_dict)
-            TR_TRY(tr_ar_damaged(t, "a dictionary has a dictionary, which is not read"));
-out:
-    return st;
+            TR_PASS(tr_ar_damaged(t, "a dictionary has a dictionary, which is not read"));
+    return TR_OK;
 }
 
 enum tr_status tr_ar_read_schema(struct tr_table *t, struct tr_ar *a, const struct tr_ar_message *m)
@@ -290,7 +282,6 @@ struct batch {
 /* The next buffer of the batch, decompressed. */
 static enum tr_status next_buffer(struct tr_table *t, struct batch *b, const uint8_t **out, size_t *n)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar_body *body = b->body;
     if (b->i_buffer == b->buffers.n)
         return tr_ar_damaged(t, "a batch has too few buffers");
@@ -314,12 +305,11 @@ static enum tr_status next_buffer(struct tr_table *t, struct batch *b, const uin
         return tr_ar_damaged(t, "a compressed buffer is longer than before");
     uint8_t *to = body->unpacked + body->n_unpacked;
     if (!tr_block_unpack(b->codec == 0 ? TR_BLOCK_LZ4_FRAME : TR_BLOCK_ZSTD, *out, *n, to, (size_t)n_plain))
-        TR_TRY(tr_ar_damaged(t, "a buffer cannot be decompressed"));
+        TR_PASS(tr_ar_damaged(t, "a buffer cannot be decompressed"));
     body->n_unpacked += (size_t)n_plain;
     *out = to;
     *n = (size_t)n_plain;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Memory for all buffers of the batch that are compressed; it does not move while they are filled. */
@@ -356,7 +346,6 @@ static bool need(const struct tr_ar_field *f, uint64_t n, size_t *out)
 /* Gives field i its node and buffers, and then its children theirs. */
 static enum tr_status open_field(struct tr_table *t, struct tr_ar *a, struct batch *b, size_t i)
 {
-    enum tr_status st = TR_OK;
     struct tr_ar_field *f = &a->fields[i];
     struct tr_ar_field plain = *f; /* the layout in the batch: the indices of a dictionary */
     size_t n = 0, n_need = 0, n_valid = 0;
@@ -375,34 +364,32 @@ static enum tr_status open_field(struct tr_table *t, struct tr_ar *a, struct bat
         return tr_ar_damaged(t, "a column is too long");
     if (plain.kind == AR_NULL)
         return TR_OK;
-    TR_TRY(next_buffer(t, b, &f->valid, &n_valid));
+    TR_PASS(next_buffer(t, b, &f->valid, &n_valid));
     if (n_nulls == 0 || n_valid == 0)
         f->valid = NULL;
     else if (n_valid < f->n / 8 + (f->n % 8 != 0))
-        TR_TRY(tr_ar_damaged(t, "the nulls of a column are shorter than it"));
+        TR_PASS(tr_ar_damaged(t, "the nulls of a column are shorter than it"));
     if (plain.kind == AR_LIST || plain.kind == AR_TEXT) {
-        TR_TRY(next_buffer(t, b, &f->offsets, &n));
+        TR_PASS(next_buffer(t, b, &f->offsets, &n));
         if (n < n_need)
-            TR_TRY(tr_ar_damaged(t, "the offsets of a column are shorter than it"));
+            TR_PASS(tr_ar_damaged(t, "the offsets of a column are shorter than it"));
     }
     if (plain.kind != AR_LIST && plain.kind != AR_FIXED_LIST && plain.kind != AR_STRUCT) {
-        TR_TRY(next_buffer(t, b, &f->values, &f->n_values));
+        TR_PASS(next_buffer(t, b, &f->values, &f->n_values));
         if (plain.kind != AR_TEXT && f->n_values < n_need)
-            TR_TRY(tr_ar_damaged(t, "the values of a column are shorter than it"));
+            TR_PASS(tr_ar_damaged(t, "the values of a column are shorter than it"));
     }
     for (size_t k = i + 1; k < f->end; k = a->fields[k].end) {
-        TR_TRY(open_field(t, a, b, k));
+        TR_PASS(open_field(t, a, b, k));
         if ((f->kind == AR_STRUCT && a->fields[k].n < f->n) || (f->kind == AR_FIXED_LIST && a->fields[k].n < n_need))
-            TR_TRY(tr_ar_damaged(t, "a column is shorter than the one around it"));
+            TR_PASS(tr_ar_damaged(t, "a column is shorter than the one around it"));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_ar_read_batch(struct tr_table *t, struct tr_ar *a, const struct tr_ar_message *m,
                                 struct tr_flat_at at, size_t first, size_t end, struct tr_ar_body *body)
 {
-    enum tr_status st = TR_OK;
     const struct tr_flat *x = &m->text;
     struct tr_flat_at packed = tr_flat_table(x, at, 3);
     struct batch b = { x, tr_flat_vector(x, at, 1, 16), tr_flat_vector(x, at, 2, 16), 0, 0, -1, body };
@@ -411,17 +398,16 @@ enum tr_status tr_ar_read_batch(struct tr_table *t, struct tr_ar *a, const struc
         b.codec = (int)tr_flat_int(x, packed, 0, 1, 0);
     if (n < 0 || b.codec > 1 || b.codec < -1)
         return tr_ar_damaged(t, "a batch has a length or a codec that is not known");
-    TR_TRY(tr_table_hold(t, &body->raw, &body->n_raw_cap, (size_t)m->n_body + 1));
+    TR_PASS(tr_table_hold(t, &body->raw, &body->n_raw_cap, (size_t)m->n_body + 1));
     body->n_raw = (size_t)m->n_body;
-    TR_TRY(tr_pread_all(t->file.fd, t->path, body->raw, body->n_raw, m->body_at));
-    TR_TRY(reserve_unpacked(t, &b));
+    TR_PASS(tr_pread_all(t->file.fd, t->path, body->raw, body->n_raw, m->body_at));
+    TR_PASS(reserve_unpacked(t, &b));
     for (size_t i = first; i < end; i = a->fields[i].end) {
-        TR_TRY(open_field(t, a, &b, i));
+        TR_PASS(open_field(t, a, &b, i));
         if (a->fields[i].n != (uint64_t)n)
-            TR_TRY(tr_ar_damaged(t, "a column is not as long as its batch"));
+            TR_PASS(tr_ar_damaged(t, "a column is not as long as its batch"));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_ar_read_dictionary(struct tr_table *t, struct tr_ar *a, const struct tr_ar_message *m)

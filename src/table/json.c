@@ -121,9 +121,8 @@ static enum tr_status find_data(struct tr_table *t, size_t *at)
     struct brackets s = { 0 };
     size_t i = 0, key = 0;
     bool is_data = false;
-    enum tr_status st = TR_OK;
     for (*at = 0; i <= f->max_line; i++) {
-        TR_TRY(fill(f, i + 1));
+        TR_PASS(fill(f, i + 1));
         if (f->begin + i >= f->end)
             break;
         const char *p = f->buf + f->begin;
@@ -142,70 +141,64 @@ static enum tr_status find_data(struct tr_table *t, size_t *at)
             break;
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_json(struct tr_table *t)
 {
-    enum tr_status st = TR_OK;
     struct tr_textfile *f = &t->file;
     size_t at = 0;
     int c;
     struct json *j = t->state = calloc(1, sizeof *j);
     if (!j)
         return tr_fail(TR_NOMEM, "no memory for a reader of %s", t->path);
-    TR_TRY(fill(f, 3));
+    TR_PASS(fill(f, 3));
     if (f->end - f->begin >= 3 && memcmp(f->buf + f->begin, bom, 3) == 0)
         f->begin += 3;
-    TR_TRY(skip_space(f, &c));
+    TR_PASS(skip_space(f, &c));
     if (c >= 0 && c != '[' && c != '{')
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "%s: the file begins with neither [ nor {; give an array of records, or records one after "
                        "another",
-                       t->path));
+                       t->path);
     if (c == '{')
-        TR_TRY(find_data(t, &at));
+        TR_PASS(find_data(t, &at));
     j->is_wrapped = at > 0;
     j->is_array = at > 0 || c == '[';
     f->begin += at > 0 ? at : c == '[';
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Passes over what is in front of a record of an array: a comma. *is_end: the array ends. */
 static enum tr_status next_element(struct tr_table *t, bool *is_end)
 {
-    enum tr_status st = TR_OK;
     const struct json *j = t->state;
     struct tr_textfile *f = &t->file;
     int c;
-    TR_TRY(skip_space(f, &c));
+    TR_PASS(skip_space(f, &c));
     *is_end = c == ']';
     if (*is_end) {
         f->begin++;
-        TR_TRY(j->is_wrapped ? TR_OK : skip_space(f, &c));
+        TR_PASS(j->is_wrapped ? TR_OK : skip_space(f, &c));
         if (!j->is_wrapped && c >= 0)
-            TR_TRY(tr_table_fail(t, TR_USAGE, "something follows the end of the array; make one array of the file"));
+            TR_PASS(tr_table_fail(t, TR_USAGE, "something follows the end of the array; make one array of the file"));
         return TR_OK;
     }
     if (t->n_rows > 0 && c == ',') {
         f->begin++;
-        TR_TRY(skip_space(f, &c));
+        TR_PASS(skip_space(f, &c));
     } else if (t->n_rows > 0 && c >= 0) {
-        TR_TRY(tr_table_fail(t, TR_USAGE, "there is no comma in front of this element of the array"));
+        TR_PASS(tr_table_fail(t, TR_USAGE, "there is no comma in front of this element of the array"));
     }
     if (c < 0)
-        TR_TRY(tr_table_fail(t, TR_USAGE, "the file ends inside the array: it was truncated"));
+        TR_PASS(tr_table_fail(t, TR_USAGE, "the file ends inside the array: it was truncated"));
     if (c != '{')
-        TR_TRY(tr_table_fail(t, TR_USAGE, "this element of the array is not an object"));
-out:
-    return st;
+        TR_PASS(tr_table_fail(t, TR_USAGE, "this element of the array is not an object"));
+    return TR_OK;
 }
 
 static enum tr_status next_json(struct tr_table *t, struct tr_row *row)
 {
-    enum tr_status st = TR_OK;
     struct json *j = t->state;
     struct tr_textfile *f = &t->file;
     bool is_long;
@@ -213,23 +206,22 @@ static enum tr_status next_json(struct tr_table *t, struct tr_row *row)
     if (j->is_done)
         return TR_OK;
     if (j->is_array) {
-        TR_TRY(next_element(t, &j->is_done));
+        TR_PASS(next_element(t, &j->is_done));
     } else {
-        TR_TRY(skip_space(f, &c));
+        TR_PASS(skip_space(f, &c));
         j->is_done = c < 0;
         if (c >= 0 && c != '{')
-            TR_TRY(tr_table_fail(t, TR_USAGE, "a record does not begin with {"));
+            TR_PASS(tr_table_fail(t, TR_USAGE, "a record does not begin with {"));
     }
     if (j->is_done)
         return TR_OK;
-    TR_TRY(take_object(t, &row->n, &is_long));
+    TR_PASS(take_object(t, &row->n, &is_long));
     row->text = f->buf + f->begin;
     f->begin += row->n;
     row->number = ++t->n_rows;
     if (is_long || row->n > f->max_line)
         *row = (struct tr_row){ "", 0, t->n_rows, "the record is longer than 16 MiB" };
-out:
-    return st;
+    return TR_OK;
 }
 
 static void close_json(struct tr_table *t)

@@ -17,7 +17,6 @@ static enum tr_status disagree(const struct tr_table *t)
 
 static enum tr_status write_value(struct tr_table *t, struct tr_pq_leaf *f)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq_value v = { 0 };
     if (!tr_pq_values_next(&f->values, &v))
         return tr_table_fail(t, TR_USAGE,
@@ -32,14 +31,13 @@ static enum tr_status write_value(struct tr_table *t, struct tr_pq_leaf *f)
     else if (f->type == PQ_FLOAT || f->type == PQ_DOUBLE)
         tr_cell_real(t, v.real);
     else if (f->type == PQ_BYTE_ARRAY || f->type == PQ_FIXED)
-        TR_TRY(tr_cell_text(t, v.p, v.n));
+        TR_PASS(tr_cell_text(t, v.p, v.n));
     else if (f->cell == PQ_AS_UNSIGNED)
         tr_cell_uint(t, f->type == PQ_INT32 ? (uint32_t)v.i : (uint64_t)v.i);
     else
         tr_cell_int(t, v.i);
-    TR_TRY(tr_pq_advance(t, f));
-out:
-    return st;
+    TR_PASS(tr_pq_advance(t, f));
+    return TR_OK;
 }
 
 /* ---- nodes ---- */
@@ -47,30 +45,26 @@ out:
 /* All leaves of a node that is not there have one entry, which says so. */
 static enum tr_status pass_absent(struct tr_table *t, struct tr_pq *q, const struct tr_pq_node *n, unsigned def)
 {
-    enum tr_status st = TR_OK;
     for (size_t i = n->leaf; i < n->end_leaf; i++) {
         if (!q->leaves[i].has_entry || q->leaves[i].def >= def)
-            TR_TRY(disagree(t));
-        TR_TRY(tr_pq_advance(t, &q->leaves[i]));
+            TR_PASS(disagree(t));
+        TR_PASS(tr_pq_advance(t, &q->leaves[i]));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_node(struct tr_table *t, struct tr_pq *q, size_t i);
 
 static enum tr_status write_members(struct tr_table *t, struct tr_pq *q, size_t i)
 {
-    enum tr_status st = TR_OK;
     tr_cell_raw(t, "{", 1);
     for (size_t k = i + 1; k < q->nodes[i].end; k = q->nodes[k].end) {
-        TR_TRY(tr_table_work(t, q->names.p[k].n));
+        TR_PASS(tr_table_work(t, q->names.p[k].n));
         tr_cell_name(t, &q->names, k, k == i + 1);
-        TR_TRY(write_node(t, q, k));
+        TR_PASS(write_node(t, q, k));
     }
     tr_cell_raw(t, "}", 1);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* A node that is there, without its elements if it is repeated. */
@@ -85,25 +79,23 @@ static enum tr_status write_one(struct tr_table *t, struct tr_pq *q, size_t i)
 /* The elements of a repeated node. */
 static enum tr_status write_elements(struct tr_table *t, struct tr_pq *q, size_t i)
 {
-    enum tr_status st = TR_OK;
     const struct tr_pq_node *n = &q->nodes[i];
     const struct tr_pq_leaf *first = &q->leaves[n->leaf];
     tr_cell_raw(t, "[", 1);
     if (first->def < n->def) {
-        TR_TRY(pass_absent(t, q, n, n->def));
+        TR_PASS(pass_absent(t, q, n, n->def));
     } else {
-        TR_TRY(write_one(t, q, i));
+        TR_PASS(write_one(t, q, i));
         while (first->has_entry && first->rep == n->rep) {
             for (size_t k = n->leaf; k < n->end_leaf; k++)
                 if (!q->leaves[k].has_entry || q->leaves[k].rep != n->rep)
-                    TR_TRY(disagree(t));
+                    TR_PASS(disagree(t));
             tr_cell_raw(t, ",", 1);
-            TR_TRY(write_one(t, q, i));
+            TR_PASS(write_one(t, q, i));
         }
     }
     tr_cell_raw(t, "]", 1);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_node(struct tr_table *t, struct tr_pq *q, size_t i)
@@ -126,53 +118,47 @@ static enum tr_status write_node(struct tr_table *t, struct tr_pq *q, size_t i)
 /* Opens the next row group that has rows. */
 static enum tr_status next_group(struct tr_table *t, struct tr_pq *q)
 {
-    enum tr_status st = TR_OK;
     while (q->n_left == 0 && q->i_group < q->n_groups) {
-        TR_TRY(tr_pq_read_group(t, q, q->i_group++, true, &q->n_left));
+        TR_PASS(tr_pq_read_group(t, q, q->i_group++, true, &q->n_left));
         for (size_t i = 0; i < q->n_leaves && q->n_left > 0; i++) {
             struct tr_pq_leaf *f = &q->leaves[i];
             f->n_in_page = 0;
             f->dict.n = 0;
             tr_table_drop(t, &f->dict.p, &f->dict.n_cap);
-            TR_TRY(tr_pq_advance(t, f));
+            TR_PASS(tr_pq_advance(t, f));
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status next_parquet(struct tr_table *t, struct tr_row *row)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq *q = t->state;
-    TR_TRY(next_group(t, q));
+    TR_PASS(next_group(t, q));
     if (q->n_left == 0)
         return TR_OK;
     tr_str_clear(&t->text);
-    TR_TRY(tr_table_work(t, 2));
+    TR_PASS(tr_table_work(t, 2));
     for (size_t i = 0; i < q->n_leaves; i++)
         if (!q->leaves[i].has_entry || q->leaves[i].rep != 0)
-            TR_TRY(disagree(t));
-    TR_TRY(write_members(t, q, 0));
+            TR_PASS(disagree(t));
+    TR_PASS(write_members(t, q, 0));
     for (size_t i = 0; i < q->n_leaves && q->n_left == 1; i++)
         if (q->leaves[i].has_entry)
-            TR_TRY(disagree(t));
+            TR_PASS(disagree(t));
     q->n_left--;
-    TR_TRY(tr_table_give(t, row, NULL));
-out:
-    return st;
+    return tr_table_give(t, row, NULL);
 }
 
 /* Row groups that are passed over as a whole are not read. */
 static enum tr_status skip_parquet(struct tr_table *t, uint64_t n)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq *q = t->state;
     struct tr_row row = { .text = "" };
     uint64_t n_group;
     while (n > 0 && row.text) {
         while (q->n_left == 0 && q->i_group < q->n_groups) {
-            TR_TRY(tr_pq_read_group(t, q, q->i_group, false, &n_group));
+            TR_PASS(tr_pq_read_group(t, q, q->i_group, false, &n_group));
             if (n_group > n)
                 break;
             q->i_group++;
@@ -180,25 +166,22 @@ static enum tr_status skip_parquet(struct tr_table *t, uint64_t n)
             n -= n_group;
         }
         if (n > 0)
-            TR_TRY(tr_table_next(t, &row));
+            TR_PASS(tr_table_next(t, &row));
         n -= n > 0;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status count_parquet(struct tr_table *t, uint64_t *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq *q = t->state;
     uint64_t n;
     *out = 0;
     for (size_t i = 0; i < q->n_groups; i++) {
-        TR_TRY(tr_pq_read_group(t, q, i, false, &n));
+        TR_PASS(tr_pq_read_group(t, q, i, false, &n));
         *out += n;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_parquet(struct tr_table *t)

@@ -105,7 +105,6 @@ static enum tr_status read_node(struct tr_table *t, struct tr_pq *q, struct tr_t
                                 const struct tr_pq_node *above, bool is_in_list, int depth)
 {
     enum { LIST = 3, MAP = 1, MAP_KEY_VALUE = 2, LOGICAL_MAP = 2, LOGICAL_LIST = 3 };
-    enum tr_status st = TR_OK;
     struct element e;
     if (depth > PQ_MAX_DEPTH || *n_left == 0 || q->n_nodes == PQ_MAX_NODES)
         return damaged(t, "its schema is too deep, too large or incomplete");
@@ -118,9 +117,9 @@ static enum tr_status read_node(struct tr_table *t, struct tr_pq *q, struct tr_t
     if (i == 0)
         node = (struct tr_pq_node){ 0 };
     else
-        TR_TRY(tr_names_add(&q->names, e.name ? e.name : "", e.n_name));
+        TR_PASS(tr_names_add(&q->names, e.name ? e.name : "", e.n_name));
     if (i == 0)
-        TR_TRY(tr_names_add(&q->names, "", 0));
+        TR_PASS(tr_names_add(&q->names, "", 0));
     node.def = (above ? above->def : 0) + (node.is_optional || node.is_repeated);
     node.rep = (above ? above->rep : 0) + node.is_repeated;
     node.leaf = q->n_leaves;
@@ -130,18 +129,17 @@ static enum tr_status read_node(struct tr_table *t, struct tr_pq *q, struct tr_t
     node.kind = is_list ? PQ_LIST : e.type >= 0 && e.n_children == 0 ? PQ_LEAF : PQ_STRUCT;
     node.is_wrapper = is_in_list && node.is_repeated && node.kind == PQ_STRUCT && is_wrapper(&e);
     if (node.kind == PQ_LEAF)
-        TR_TRY(add_leaf(t, q, &e, &node));
+        TR_PASS(add_leaf(t, q, &e, &node));
     for (int64_t k = 0; k < e.n_children; k++)
-        TR_TRY(read_node(t, q, x, n_left, &node, is_list, depth + 1));
+        TR_PASS(read_node(t, q, x, n_left, &node, is_list, depth + 1));
     if (is_list && !q->nodes[i + 1].is_repeated)
         node.kind = PQ_STRUCT; /* annotated as a list, and is none */
     node.end = q->n_nodes;
     node.end_leaf = q->n_leaves;
     if (node.leaf == node.end_leaf && i > 0)
-        TR_TRY(damaged(t, "a column has no values"));
+        TR_PASS(damaged(t, "a column has no values"));
     q->nodes[i] = node;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_schema(struct tr_table *t, struct tr_pq *q, struct tr_thrift *x,
@@ -193,45 +191,40 @@ static enum tr_status read_groups(struct tr_table *t, struct tr_pq *q, struct tr
 
 static enum tr_status read_footer(struct tr_table *t, struct tr_pq *q)
 {
-    enum tr_status st = TR_OK;
     uint8_t tail[8];
     uint64_t size = t->file.n_bytes;
     if (size < 12)
         return damaged(t, "it is shorter than 12 bytes");
-    TR_TRY(tr_pread_all(t->file.fd, t->path, tail, 8, size - 8));
+    TR_PASS(tr_pread_all(t->file.fd, t->path, tail, 8, size - 8));
     if (memcmp(tail + 4, "PARE", 4) == 0)
-        TR_TRY(tr_fail(TR_USAGE, "%s: the file is encrypted parquet, which is not read", t->path));
+        return tr_fail(TR_USAGE, "%s: the file is encrypted parquet, which is not read", t->path);
     if (memcmp(tail + 4, "PAR1", 4) != 0)
-        TR_TRY(damaged(t, "it does not end with PAR1, so it may be truncated"));
+        TR_PASS(damaged(t, "it does not end with PAR1, so it may be truncated"));
     uint64_t n = tail[0] | (uint64_t)tail[1] << 8 | (uint64_t)tail[2] << 16 | (uint64_t)tail[3] << 24;
     if (n > size - 12 || n > MAX_META)
-        TR_TRY(damaged(t, "its footer is longer than the file, or than 256 MiB"));
-    TR_TRY(tr_table_hold(t, &q->meta, &q->n_meta_cap, (size_t)n + 1));
+        TR_PASS(damaged(t, "its footer is longer than the file, or than 256 MiB"));
+    TR_PASS(tr_table_hold(t, &q->meta, &q->n_meta_cap, (size_t)n + 1));
     q->n_meta = (size_t)n;
-    TR_TRY(tr_pread_all(t->file.fd, t->path, q->meta, (size_t)n, size - 8 - n));
-out:
-    return st;
+    return tr_pread_all(t->file.fd, t->path, q->meta, (size_t)n, size - 8 - n);
 }
 
 enum tr_status tr_pq_read_meta(struct tr_table *t, struct tr_pq *q)
 {
-    enum tr_status st = TR_OK;
     struct tr_thrift_field f = { 0 };
-    TR_TRY(read_footer(t, q));
+    TR_PASS(read_footer(t, q));
     struct tr_thrift x = { q->meta, q->meta + q->n_meta, false };
     while (tr_thrift_field(&x, &f)) {
         if (f.id == 2) {
-            TR_TRY(read_schema(t, q, &x, &f));
+            TR_PASS(read_schema(t, q, &x, &f));
         } else if (f.id == 4) {
-            TR_TRY(read_groups(t, q, &x, &f));
+            TR_PASS(read_groups(t, q, &x, &f));
         } else {
             tr_thrift_skip(&x, f.type);
         }
     }
     if (x.is_bad || !q->nodes || !q->groups)
-        TR_TRY(damaged(t, "its footer cannot be read"));
-out:
-    return st;
+        TR_PASS(damaged(t, "its footer cannot be read"));
+    return TR_OK;
 }
 
 /* ---- a row group ---- */
@@ -276,7 +269,6 @@ static enum tr_status read_chunk(struct tr_table *t, struct tr_thrift *x, struct
 
 enum tr_status tr_pq_read_group(struct tr_table *t, struct tr_pq *q, size_t i, bool opens, uint64_t *n_rows)
 {
-    enum tr_status st = TR_OK;
     struct tr_thrift x = { q->meta + q->groups[i], q->meta + q->n_meta, false };
     struct tr_thrift_field f = { 0 };
     size_t n_chunks = 0;
@@ -288,16 +280,15 @@ enum tr_status tr_pq_read_group(struct tr_table *t, struct tr_pq *q, size_t i, b
         } else if (f.id == 1 && opens) {
             n_chunks = tr_thrift_list(&x, &f, &type);
             if (n_chunks != q->n_leaves || type != TR_THRIFT_STRUCT)
-                TR_TRY(damaged(t, "a row group has another number of columns than the schema"));
+                TR_PASS(damaged(t, "a row group has another number of columns than the schema"));
             for (size_t k = 0; k < n_chunks; k++)
-                TR_TRY(read_chunk(t, &x, &q->leaves[k]));
+                TR_PASS(read_chunk(t, &x, &q->leaves[k]));
         } else {
             tr_thrift_skip(&x, f.type);
         }
     }
     if (x.is_bad || rows < 0 || rows > INT64_C(1) << 48 || (opens && n_chunks != q->n_leaves))
-        TR_TRY(damaged(t, "a row group cannot be read"));
+        TR_PASS(damaged(t, "a row group cannot be read"));
     *n_rows = (uint64_t)rows;
-out:
-    return st;
+    return TR_OK;
 }

@@ -66,30 +66,28 @@ static bool read_header(struct tr_thrift *x, struct page_header *h)
 /* Reads the header at f->at and the bytes of its page into q->raw. */
 static enum tr_status read_page(struct tr_table *t, struct tr_pq_leaf *f, struct page_header *h)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq *q = t->state;
     for (size_t n = MIN_HEADER;; n *= 16) { /* the header's length is known when it has been read */
         uint64_t left = f->end - f->at;
         size_t k = left < n ? (size_t)left : n;
-        TR_TRY(tr_table_hold(t, &q->raw, &q->n_raw_cap, k + 1));
-        TR_TRY(tr_pread_all(t->file.fd, t->path, q->raw, k, f->at));
+        TR_PASS(tr_table_hold(t, &q->raw, &q->n_raw_cap, k + 1));
+        TR_PASS(tr_pread_all(t->file.fd, t->path, q->raw, k, f->at));
         struct tr_thrift x = { q->raw, q->raw + k, false };
         if (read_header(&x, h)) {
             f->at += (uint64_t)(x.p - q->raw);
             break;
         }
         if (k == left || n >= MAX_HEADER)
-            TR_TRY(damaged(t, f, "the header of a page cannot be read"));
+            TR_PASS(damaged(t, f, "the header of a page cannot be read"));
     }
     if ((uint64_t)h->n_raw > f->end - f->at)
-        TR_TRY(damaged(t, f, "a page is longer than its column"));
-    TR_TRY(tr_table_hold(t, &q->raw, &q->n_raw_cap, (size_t)h->n_raw + 1));
-    TR_TRY(tr_pread_all(t->file.fd, t->path, q->raw, (size_t)h->n_raw, f->at));
+        TR_PASS(damaged(t, f, "a page is longer than its column"));
+    TR_PASS(tr_table_hold(t, &q->raw, &q->n_raw_cap, (size_t)h->n_raw + 1));
+    TR_PASS(tr_pread_all(t->file.fd, t->path, q->raw, (size_t)h->n_raw, f->at));
     f->at += (uint64_t)h->n_raw;
     if (h->has_crc && (uint32_t)h->crc != (uint32_t)crc32_z(crc32_z(0, NULL, 0), q->raw, (size_t)h->n_raw))
-        TR_TRY(damaged(t, f, "the checksum of a page is not that of its bytes"));
-out:
-    return st;
+        TR_PASS(damaged(t, f, "the checksum of a page is not that of its bytes"));
+    return TR_OK;
 }
 
 /* ---- pages ---- */
@@ -101,7 +99,6 @@ static enum tr_status unpack(struct tr_table *t, struct tr_pq_leaf *f, const str
     static const int codecs[] = { TR_BLOCK_PLAIN, TR_BLOCK_SNAPPY, TR_BLOCK_GZIP, -1, -1, -1,
                                   TR_BLOCK_ZSTD,  TR_BLOCK_LZ4 };
     static const char *const names[] = { "", "", "", "LZO", "BROTLI", "LZ4 (the old framing)", "", "" };
-    enum tr_status st = TR_OK;
     const struct tr_pq *q = t->state;
     if (f->codec >= (int)TR_COUNT_OF(codecs) || codecs[f->codec] < 0)
         return tr_fail(TR_USAGE,
@@ -111,44 +108,41 @@ static enum tr_status unpack(struct tr_table *t, struct tr_pq_leaf *f, const str
     size_t n_raw = (size_t)h->n_raw, n_bytes = (size_t)h->n_bytes;
     if (n_plain > n_raw || n_plain > n_bytes)
         return damaged(t, f, "the levels of a page are longer than the page");
-    TR_TRY(tr_table_hold(t, out, cap, n_bytes + 1));
+    TR_PASS(tr_table_hold(t, out, cap, n_bytes + 1));
     memcpy(*out, q->raw, n_plain);
     enum tr_block codec = is_compressed ? (enum tr_block)codecs[f->codec] : TR_BLOCK_PLAIN;
     if (!tr_block_unpack(codec, q->raw + n_plain, n_raw - n_plain, *out + n_plain, n_bytes - n_plain) &&
         n_bytes > n_plain)
-        TR_TRY(damaged(t, f, "a page cannot be decompressed"));
-out:
-    return st;
+        TR_PASS(damaged(t, f, "a page cannot be decompressed"));
+    return TR_OK;
 }
 
 static enum tr_status open_dictionary(struct tr_table *t, struct tr_pq_leaf *f, const struct page_header *h)
 {
-    enum tr_status st = TR_OK;
     struct tr_pq_dict *d = &f->dict;
     struct tr_pq_value value;
     size_t width = tr_pq_width(f->type, f->values.n_fixed);
     if ((h->encoding != PQ_PLAIN && h->encoding != PQ_PLAIN_DICTIONARY) || h->n_entries < 0 || f->type == PQ_BOOLEAN)
         return damaged(t, f, "its dictionary cannot be read");
-    TR_TRY(unpack(t, f, h, 0, true, &d->p, &d->n_cap));
+    TR_PASS(unpack(t, f, h, 0, true, &d->p, &d->n_cap));
     d->n_bytes = (size_t)h->n_bytes;
     d->n = (uint64_t)h->n_entries;
     if (f->type != PQ_BYTE_ARRAY) {
         if (width == 0 ? d->n > 1 : d->n > d->n_bytes / width)
-            TR_TRY(damaged(t, f, "its dictionary is shorter than it says"));
+            TR_PASS(damaged(t, f, "its dictionary is shorter than it says"));
         return TR_OK;
     }
     if (d->n > d->n_bytes / 4) /* the length of each text takes four bytes */
-        TR_TRY(damaged(t, f, "its dictionary is shorter than it says"));
-    TR_TRY(tr_table_hold(t, &d->spans, &d->n_spans_cap, ((size_t)d->n + 1) * sizeof *d->spans));
+        TR_PASS(damaged(t, f, "its dictionary is shorter than it says"));
+    TR_PASS(tr_table_hold(t, &d->spans, &d->n_spans_cap, ((size_t)d->n + 1) * sizeof *d->spans));
     struct tr_pq_values all = { .type = f->type };
     (void)tr_pq_values_open(&all, PQ_PLAIN, d->p, d->p + d->n_bytes);
     for (uint64_t i = 0; i < d->n; i++) {
         if (!tr_pq_values_next(&all, &value))
-            TR_TRY(damaged(t, f, "its dictionary is shorter than it says"));
+            TR_PASS(damaged(t, f, "its dictionary is shorter than it says"));
         d->spans[i] = (struct tr_pq_span){ (uint32_t)((const uint8_t *)value.p - d->p), (uint32_t)value.n };
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static unsigned bits_of(unsigned max)
@@ -178,7 +172,6 @@ static bool open_levels(const uint8_t **p, const uint8_t *end, unsigned max, int
 
 static enum tr_status open_data(struct tr_table *t, struct tr_pq_leaf *f, const struct page_header *h)
 {
-    enum tr_status st = TR_OK;
     bool is_v2 = h->type == DATA_PAGE_V2, has_levels = true;
     size_t n_plain = 0;
     if (h->n_entries < 0 || (uint64_t)h->n_entries > f->n_entries || h->n_def_bytes < 0 || h->n_rep_bytes < 0 ||
@@ -186,7 +179,7 @@ static enum tr_status open_data(struct tr_table *t, struct tr_pq_leaf *f, const 
         return damaged(t, f, "a page has more entries than its column, or its levels are too long");
     if (is_v2)
         n_plain = (size_t)(h->n_def_bytes + h->n_rep_bytes);
-    TR_TRY(unpack(t, f, h, n_plain, !is_v2 || h->is_compressed, &f->page, &f->n_page_cap));
+    TR_PASS(unpack(t, f, h, n_plain, !is_v2 || h->is_compressed, &f->page, &f->n_page_cap));
     const uint8_t *p = f->page, *end = f->page + h->n_bytes;
     if (is_v2) {
         f->reps = (struct tr_runs){ .p = p, .end = p + h->n_rep_bytes, .width = bits_of(f->max_rep) };
@@ -200,49 +193,44 @@ static enum tr_status open_data(struct tr_table *t, struct tr_pq_leaf *f, const 
     bool is_dict = h->encoding == PQ_PLAIN_DICTIONARY || h->encoding == PQ_RLE_DICTIONARY;
     f->values.dict = &f->dict;
     if (!has_levels || (is_dict && !f->dict.p) || !tr_pq_values_open(&f->values, (int)h->encoding, p, end))
-        TR_TRY(damaged(t, f, "a page has levels or an encoding that cannot be read"));
+        TR_PASS(damaged(t, f, "a page has levels or an encoding that cannot be read"));
     f->n_in_page = (uint64_t)h->n_entries;
     f->n_entries -= f->n_in_page;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Goes to the next page that has entries. */
 static enum tr_status next_page(struct tr_table *t, struct tr_pq_leaf *f)
 {
-    enum tr_status st = TR_OK;
     struct page_header h;
     while (f->n_in_page == 0) {
         if (f->at >= f->end)
-            TR_TRY(damaged(t, f, "it ends before all of its values are there"));
-        TR_TRY(tr_table_work(t, 1));
-        TR_TRY(read_page(t, f, &h));
+            TR_PASS(damaged(t, f, "it ends before all of its values are there"));
+        TR_PASS(tr_table_work(t, 1));
+        TR_PASS(read_page(t, f, &h));
         if (h.type == DICTIONARY_PAGE)
-            TR_TRY(open_dictionary(t, f, &h));
+            TR_PASS(open_dictionary(t, f, &h));
         else if (h.type == DATA_PAGE || h.type == DATA_PAGE_V2)
-            TR_TRY(open_data(t, f, &h));
+            TR_PASS(open_data(t, f, &h));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_pq_advance(struct tr_table *t, struct tr_pq_leaf *f)
 {
-    enum tr_status st = TR_OK;
     uint32_t rep = 0, def = 0;
     f->has_entry = f->n_in_page > 0 || f->n_entries > 0;
     f->rep = f->def = 0;
     if (!f->has_entry)
         return TR_OK;
-    TR_TRY(tr_table_work(t, TR_TABLE_ENTRY));
+    TR_PASS(tr_table_work(t, TR_TABLE_ENTRY));
     if (f->n_in_page == 0)
-        TR_TRY(next_page(t, f));
+        TR_PASS(next_page(t, f));
     if ((f->max_rep > 0 && !tr_runs_next(&f->reps, &rep)) || (f->max_def > 0 && !tr_runs_next(&f->defs, &def)) ||
         rep > f->max_rep || def > f->max_def)
-        TR_TRY(damaged(t, f, "its levels are too short or too large"));
+        TR_PASS(damaged(t, f, "its levels are too short or too large"));
     f->n_in_page--;
     f->rep = rep;
     f->def = def;
-out:
-    return st;
+    return TR_OK;
 }

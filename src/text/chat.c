@@ -100,9 +100,8 @@ static enum tr_status open_own(struct tr_chat *c, const char *dir, const cJSON *
     char path[TR_PATH_MAX];
     const cJSON *own = cJSON_GetObjectItemCaseSensitive(config, "chat_template");
     const char *text = cJSON_GetStringValue(own), *tools = NULL;
-    enum tr_status st = TR_OK;
     *is_found = true;
-    TR_TRY(tr_path_join(path, dir, "chat_template.jinja"));
+    TR_PASS(tr_path_join(path, dir, "chat_template.jinja"));
     if (tr_file_exists(path))
         return open_file(c, path);
     if (cJSON_IsArray(own)) {
@@ -111,11 +110,10 @@ static enum tr_status open_own(struct tr_chat *c, const char *dir, const cJSON *
     }
     *is_found = text != NULL;
     if (text)
-        TR_TRY(open_plain(c, text, "chat_template"));
+        TR_PASS(open_plain(c, text, "chat_template"));
     if (text && tools)
-        TR_TRY(tr_jinja_open(tools, strlen(tools), "chat_template tool_use", &c->with_tools));
-out:
-    return st;
+        TR_PASS(tr_jinja_open(tools, strlen(tools), "chat_template tool_use", &c->with_tools));
+    return TR_OK;
 }
 
 static enum tr_status open_named(struct tr_chat *c, const cJSON *config, const char *name)

@@ -246,20 +246,18 @@ static enum tr_status check_generation_end(const struct sample *s, const struct 
 /* Keeps the generation blocks behind the prompt. */
 static enum tr_status keep_answers(struct sample *s)
 {
-    enum tr_status st = TR_OK;
     size_t begin = 0, n = 0;
     bool is_found = false;
     if (s->what.n_prompt == 0)
         return TR_OK;
-    TR_TRY(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
+    TR_PASS(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
     if (!is_found)
-        TR_TRY(refuse(s, "the template writes the prompt differently once it is answered"));
+        TR_PASS(refuse(s, "the template writes the prompt differently once it is answered"));
     for (size_t i = 0; i < s->spans.n; i++)
         if (s->spans.p[i].end > begin)
             s->spans.p[n++] = s->spans.p[i];
     s->spans.n = n;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Keeps the generation blocks of the last turn. */
@@ -279,15 +277,13 @@ static void keep_last(struct tr_jinja_spans *spans, const struct turn *last)
 /* Everything behind the prompt. */
 static enum tr_status span_of_completion(struct sample *s)
 {
-    enum tr_status st = TR_OK;
     size_t begin = 0;
     bool is_found = false;
     s->spans.n = 0;
-    TR_TRY(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
+    TR_PASS(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
     if (is_found)
-        TR_TRY(tr_jinja_spans_add(&s->spans, begin, s->text.n));
-out:
-    return st;
+        TR_PASS(tr_jinja_spans_add(&s->spans, begin, s->text.n));
+    return TR_OK;
 }
 
 static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)

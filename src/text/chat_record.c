@@ -57,23 +57,21 @@ struct alpaca {
 
 static enum tr_status read_alpaca(const cJSON *record, struct alpaca *a)
 {
-    enum tr_status st = TR_OK;
     *a = (struct alpaca){ .input = "", .system = "" };
-    TR_TRY(tr_json_str(record, "instruction", true, &a->instruction));
-    TR_TRY(tr_json_str(record, "output", true, &a->output));
-    TR_TRY(tr_json_str(record, "input", false, &a->input));
-    TR_TRY(tr_json_str(record, "system", false, &a->system));
+    TR_PASS(tr_json_str(record, "instruction", true, &a->instruction));
+    TR_PASS(tr_json_str(record, "output", true, &a->output));
+    TR_PASS(tr_json_str(record, "input", false, &a->input));
+    TR_PASS(tr_json_str(record, "system", false, &a->system));
     if (!*a->output)
-        TR_TRY(tr_fail(TR_USAGE, "\"output\" is empty, so there is nothing to train on"));
+        return tr_fail(TR_USAGE, "\"output\" is empty, so there is nothing to train on");
     a->history = cJSON_GetObjectItemCaseSensitive(record, "history");
     if (cJSON_IsNull(a->history))
         a->history = NULL;
     for (const cJSON *t = a->history ? a->history->child : NULL; t; t = t->next)
         if (!cJSON_IsArray(t) || cJSON_GetArraySize(t) != 2 || !cJSON_IsString(t->child) ||
             !cJSON_IsString(t->child->next))
-            TR_TRY(tr_fail(TR_USAGE, "\"history\" is not a list of [instruction, response]"));
-out:
-    return st;
+            return tr_fail(TR_USAGE, "\"history\" is not a list of [instruction, response]");
+    return TR_OK;
 }
 
 enum tr_status tr_chat_alpaca_text(const cJSON *record, struct tr_str *prompt, const char **answer)
@@ -176,7 +174,6 @@ out:
 
 static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
 {
-    enum tr_status st = TR_OK;
     const char *from = NULL, *value = NULL;
     char shown[48];
     if (cJSON_IsObject(turn) && cJSON_GetObjectItemCaseSensitive(turn, "role")) { /* already a message */
@@ -186,36 +183,33 @@ static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
         cJSON_Delete(copy);
         return no_memory();
     }
-    TR_TRY(tr_json_str(turn, "from", true, &from));
-    TR_TRY(tr_json_str(turn, "value", true, &value));
+    TR_PASS(tr_json_str(turn, "from", true, &from));
+    TR_PASS(tr_json_str(turn, "value", true, &value));
     const char *role = tr_chat_usual_role(from);
     if (!role)
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "turn %d is from \"%s\"; the known roles are human, gpt, system, function_call and observation; "
                        "name others with roles",
-                       number, tr_escape(from, shown, sizeof shown)));
-    TR_TRY(tr_chat_add_message(messages, role, value));
+                       number, tr_escape(from, shown, sizeof shown));
+    TR_PASS(tr_chat_add_message(messages, role, value));
     if (strcmp(role, "function_call") == 0)
-        TR_TRY(tr_chat_take_call(cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1)));
-out:
-    return st;
+        TR_PASS(tr_chat_take_call(cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1)));
+    return TR_OK;
 }
 
 enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages)
 {
-    enum tr_status st = TR_OK;
     const char *system = "";
     int number = 0;
     const cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
     if (!turns)
         turns = cJSON_GetObjectItemCaseSensitive(record, "messages"); /* a source that renames its columns */
     if (!cJSON_IsArray(turns))
-        TR_TRY(tr_fail(TR_USAGE, "\"conversations\" is %s", turns ? "not a list" : "missing"));
-    TR_TRY(tr_json_str(record, "system", false, &system));
+        return tr_fail(TR_USAGE, "\"conversations\" is %s", turns ? "not a list" : "missing");
+    TR_PASS(tr_json_str(record, "system", false, &system));
     if (*system)
-        TR_TRY(tr_chat_add_message(messages, "system", system));
+        TR_PASS(tr_chat_add_message(messages, "system", system));
     for (const cJSON *t = turns->child; t; t = t->next)
-        TR_TRY(add_turn(messages, t, ++number));
-out:
-    return st;
+        TR_PASS(add_turn(messages, t, ++number));
+    return TR_OK;
 }

@@ -119,17 +119,15 @@ static size_t merge_long(const struct tr_tok_merges *m, uint32_t *sym, size_t n,
 
 static enum tr_status merge_all(struct tr_tok_encoder *e, size_t n, size_t *n_out)
 {
-    enum tr_status st = TR_OK;
     if (n <= SHORT_WORD) {
         *n_out = merge_short(&e->t->merges, e->symbols, n);
         return TR_OK;
     }
-    TR_TRY(tr_tok_encoder_grow(&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
+    TR_PASS(tr_tok_encoder_grow(&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
     /* every merge removes one symbol and pushes at most two pairs */
-    TR_TRY(tr_tok_encoder_grow(&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
+    TR_PASS(tr_tok_encoder_grow(&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
     *n_out = merge_long(&e->t->merges, e->symbols, n, e->links, e->heap);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- a word's first symbols ---- */
@@ -220,7 +218,6 @@ static int32_t whole_word(struct tr_tok_encoder *e, const char *p, size_t n)
 
 enum tr_status tr_tok_bpe_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     size_t k = 0, n_affixes = t->id_of_cp || t->is_raw ? 0 : strlen(t->prefix) + strlen(t->suffix);
     if (t->ignore_merges) {
@@ -228,14 +225,13 @@ enum tr_status tr_tok_bpe_word(struct tr_tok_encoder *e, const char *p, size_t n
         if (id >= 0)
             return tr_ids_add(out, id);
     }
-    TR_TRY(tr_tok_encoder_grow(&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
+    TR_PASS(tr_tok_encoder_grow(&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
     k = t->is_raw ? symbols_of_bytes(t, p, n, e->symbols) : symbols_of_chars(e, p, n);
-    TR_TRY(merge_all(e, k, &k));
-    TR_TRY(tr_ids_reserve(out, k));
+    TR_PASS(merge_all(e, k, &k));
+    TR_PASS(tr_ids_reserve(out, k));
     for (size_t i = 0; i < k; i++)
         out->p[out->n++] = (int32_t)e->symbols[i];
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- the cache ---- */
@@ -283,7 +279,6 @@ static size_t merge_bit(uint32_t left, uint32_t right)
 /* Splits the text between two known characters that no merge joins, and encodes the words in between. */
 enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     size_t begin = 0, len;
     int32_t last = -1;
@@ -295,16 +290,15 @@ enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n
         if (id >= 0 && last >= 0) {
             size_t bit = merge_bit((uint32_t)last, (uint32_t)id);
             if (!(t->may_merge[bit / 8] >> bit % 8 & 1)) {
-                TR_TRY(tr_tok_cached_word(e, p + begin, i - begin, out));
+                TR_PASS(tr_tok_cached_word(e, p + begin, i - begin, out));
                 begin = i;
             }
         }
         last = id;
     }
     if (begin < n)
-        TR_TRY(tr_tok_cached_word(e, p + begin, n - begin, out));
-out:
-    return st;
+        TR_PASS(tr_tok_cached_word(e, p + begin, n - begin, out));
+    return TR_OK;
 }
 
 /* An unknown letter joins nothing: the mark is known, and where may_merge exists no merge takes byte or unknown tokens.
@@ -380,7 +374,6 @@ static enum tr_status fill_may_merge(struct tr_tokenizer *t)
 
 enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t)
 {
-    enum tr_status st = TR_OK;
     for (unsigned b = 0; b < TR_TOK_BYTES; b++) {
         char u[8];
         size_t n = t->is_raw ? tr_utf8_put(tr_tok_byte_char(b), u) : (size_t)snprintf(u, sizeof u, "<0x%02X>", b);
@@ -394,9 +387,8 @@ enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t)
     }
     if (t->model != TR_TOK_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)
         return TR_OK;
-    TR_TRY(fill_chars(t));
+    TR_PASS(fill_chars(t));
     if (!t->ignore_merges)
-        TR_TRY(fill_may_merge(t));
-out:
-    return st;
+        TR_PASS(fill_may_merge(t));
+    return TR_OK;
 }

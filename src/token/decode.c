@@ -180,7 +180,6 @@ static int fallback_byte(const char *p, size_t n)
 /* A run of byte tokens becomes its bytes if they are UTF-8, else one U+FFFD for each byte. */
 static enum tr_status end_bytes(struct texts *to, size_t begin)
 {
-    enum tr_status st = TR_OK;
     size_t n = to->text.n - begin;
     if (n == 0)
         return TR_OK;
@@ -190,15 +189,13 @@ static enum tr_status end_bytes(struct texts *to, size_t begin)
     for (size_t i = 0; i < n; i++) {
         size_t at = to->text.n;
         tr_str_add(&to->text, "\xEF\xBF\xBD", 3);
-        TR_TRY(end_text(to, at));
+        TR_PASS(end_text(to, at));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status fall_back(const struct texts *from, struct texts *to)
 {
-    enum tr_status st = TR_OK;
     size_t begin = 0;
     for (size_t i = 0; i < from->spans.n; i++) {
         const char *p = from->text.p + from->spans.p[i].begin;
@@ -209,21 +206,18 @@ static enum tr_status fall_back(const struct texts *from, struct texts *to)
             tr_str_add(&to->text, &byte, 1);
             continue;
         }
-        TR_TRY(end_bytes(to, begin));
+        TR_PASS(end_bytes(to, begin));
         begin = to->text.n;
         tr_str_add(&to->text, p, n);
-        TR_TRY(end_text(to, begin));
+        TR_PASS(end_text(to, begin));
         begin = to->text.n;
     }
-    TR_TRY(end_bytes(to, begin));
-out:
-    return st;
+    return end_bytes(to, begin);
 }
 
 static enum tr_status decode_step(const struct tr_tokenizer *t, const struct tr_tok_decode *x, const struct texts *from,
                                   struct texts *to)
 {
-    enum tr_status st = TR_OK;
     tr_str_clear(&to->text);
     tr_str_add(&to->text, "", 0);
     to->spans.n = 0;
@@ -232,15 +226,14 @@ static enum tr_status decode_step(const struct tr_tokenizer *t, const struct tr_
     for (size_t i = 0; i < from->spans.n; i++) {
         struct tr_tok_span s = from->spans.p[i];
         size_t begin = to->text.n;
-        TR_TRY(put_token(t, x, i, from->spans.n, from->text.p + s.begin, s.end - s.begin, to->most, &to->text));
-        TR_TRY(end_text(to, begin));
+        TR_PASS(put_token(t, x, i, from->spans.n, from->text.p + s.begin, s.end - s.begin, to->most, &to->text));
+        TR_PASS(end_text(to, begin));
     }
     if (x->kind == TR_TOK_DECODE_FUSE || x->kind == TR_TOK_DECODE_BYTES) {
         to->spans.n = 0;
-        TR_TRY(end_text(to, 0));
+        TR_PASS(end_text(to, 0));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static const char *token_text(const struct tr_tokenizer *t, int64_t id, size_t *n, bool *is_special)
@@ -258,7 +251,6 @@ static const char *token_text(const struct tr_tokenizer *t, int64_t id, size_t *
 static enum tr_status list_tokens(const struct tr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                                   struct texts *out)
 {
-    enum tr_status st = TR_OK;
     tr_str_add(&out->text, "", 0);
     for (size_t i = 0; i < n; i++) {
         size_t len, begin = out->text.n;
@@ -269,10 +261,9 @@ static enum tr_status list_tokens(const struct tr_tokenizer *t, const int32_t *i
         if (is_special && skip_special)
             continue;
         tr_str_add(&out->text, p, len);
-        TR_TRY(end_text(out, begin));
+        TR_PASS(end_text(out, begin));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
@@ -359,9 +350,8 @@ static size_t whole(const char *p, size_t n)
  * treat the first token of a text differently. */
 static enum tr_status show(struct tr_tok_stream *s, bool is_last, struct tr_str *out)
 {
-    enum tr_status st = TR_OK;
     tr_str_clear(&s->text);
-    TR_TRY(tr_tokenizer_decode_text(s->t, s->ids.p, s->ids.n, s->skip_special, &s->text));
+    TR_PASS(tr_tokenizer_decode_text(s->t, s->ids.p, s->ids.n, s->skip_special, &s->text));
     size_t n = s->text.n, n_waiting = s->ids.n - s->n_shown;
     bool is_open = n >= 3 && memcmp(s->text.p + n - 3, "\xEF\xBF\xBD", 3) == 0; /* perhaps an incomplete character */
     bool is_cut = n > 0 && whole(s->text.p, n) < n;
@@ -370,14 +360,13 @@ static enum tr_status show(struct tr_tok_stream *s, bool is_last, struct tr_str 
     size_t from = s->n_bytes < n ? s->n_bytes : n;
     tr_str_add(out, s->text.p ? s->text.p + from : "", n - from);
     if (!tr_str_ok(out))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory to decode"));
+        return tr_fail(TR_NOMEM, "no memory to decode");
     memmove(s->ids.p, s->ids.p + s->n_shown, n_waiting * sizeof *s->ids.p);
     s->ids.n = s->n_shown = n_waiting;
     tr_str_clear(&s->text);
-    TR_TRY(tr_tokenizer_decode_text(s->t, s->ids.p, s->ids.n, s->skip_special, &s->text));
+    TR_PASS(tr_tokenizer_decode_text(s->t, s->ids.p, s->ids.n, s->skip_special, &s->text));
     s->n_bytes = s->text.n;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_tok_stream_add(struct tr_tok_stream *s, int32_t id, struct tr_str *out)

@@ -72,64 +72,58 @@ void tr_tok_encoder_close(struct tr_tok_encoder *e)
 /* Encodes a piece of normalised text that holds no added tokens. */
 static enum tr_status encode_words(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_tok_spans *words;
     if (n == 0)
         return TR_OK;
     if (e->t->n_splits == 0 && e->t->model == TR_TOK_MODEL_BPE)
         return tr_tok_bpe_text(e, p, n, out);
-    TR_TRY(tr_tok_split_text(e, p, n, at_start, &p, &words));
+    TR_PASS(tr_tok_split_text(e, p, n, at_start, &p, &words));
     bool is_split_further = e->t->may_merge != NULL;
     for (size_t i = 0; i < words->n; i++) {
         struct tr_tok_span s = words->p[i];
         if (is_split_further && s.end - s.begin > TR_TOK_WORD_KEY_MAX)
-            TR_TRY(tr_tok_bpe_text(e, p + s.begin, s.end - s.begin, out));
+            TR_PASS(tr_tok_bpe_text(e, p + s.begin, s.end - s.begin, out));
         else
-            TR_TRY(tr_tok_cached_word(e, p + s.begin, s.end - s.begin, out));
+            TR_PASS(tr_tok_cached_word(e, p + s.begin, s.end - s.begin, out));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Encodes a piece of text between added tokens of the kind that is searched before normalisation. */
 static enum tr_status encode_piece(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, bool is_first,
                                    struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     const struct tr_tok_added *a;
     size_t from = 0, i = 0, begin, end;
-    TR_TRY(tr_tok_normalize(e, p, n, is_first, &at_start, &p, &n));
+    TR_PASS(tr_tok_normalize(e, p, n, is_first, &at_start, &p, &n));
     while ((a = tr_tok_added_next(t, &t->added_normal, p, n, from, &i, &begin, &end))) {
         if (begin > from)
-            TR_TRY(encode_words(e, p + from, begin - from, at_start && from == 0, out));
-        TR_TRY(tr_ids_add(out, a->id));
+            TR_PASS(encode_words(e, p + from, begin - from, at_start && from == 0, out));
+        TR_PASS(tr_ids_add(out, a->id));
         from = end;
     }
     if (from < n)
-        TR_TRY(encode_words(e, p + from, n - from, at_start && from == 0, out));
-out:
-    return st;
+        TR_PASS(encode_words(e, p + from, n - from, at_start && from == 0, out));
+    return TR_OK;
 }
 
 /* `is_first`: the text begins here; else this chunk continues an earlier one. */
 static enum tr_status encode_chunk(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     const struct tr_tok_added *a;
     size_t from = 0, i = 0, begin, end;
-    TR_TRY(tr_ids_reserve(out, n / 4));
+    TR_PASS(tr_ids_reserve(out, n / 4));
     while ((a = tr_tok_added_next(t, &t->added_raw, p, n, from, &i, &begin, &end))) {
         if (begin > from)
-            TR_TRY(encode_piece(e, p + from, begin - from, is_first && from == 0, is_first || from > 0, out));
-        TR_TRY(tr_ids_add(out, a->id));
+            TR_PASS(encode_piece(e, p + from, begin - from, is_first && from == 0, is_first || from > 0, out));
+        TR_PASS(tr_ids_add(out, a->id));
         from = end;
     }
     if (from < n)
-        TR_TRY(encode_piece(e, p + from, n - from, is_first && from == 0, is_first || from > 0, out));
-out:
-    return st;
+        TR_PASS(encode_piece(e, p + from, n - from, is_first && from == 0, is_first || from > 0, out));
+    return TR_OK;
 }
 
 /* ---- cutting ---- */

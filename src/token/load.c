@@ -129,18 +129,16 @@ static enum tr_status add_added(cJSON *list, const cJSON *vocab, const char *tex
 static enum tr_status add_specials(cJSON *list, const cJSON *vocab, const cJSON *config, const cJSON *map)
 {
     static const char *const keys[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
-    enum tr_status st = TR_OK;
     size_t n_new = 0;
     for (size_t i = 0; i < TR_COUNT_OF(keys); i++) {
         const char *text = NULL;
-        TR_TRY(special_text(map, keys[i], &text));
+        TR_PASS(special_text(map, keys[i], &text));
         if (!text)
-            TR_TRY(special_text(config, keys[i], &text));
+            TR_PASS(special_text(config, keys[i], &text));
         if (text && *text)
-            TR_TRY(add_added(list, vocab, text, &n_new));
+            TR_PASS(add_added(list, vocab, text, &n_new));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Converts the files of GPT-2 and OPT to the equivalent tokenizer.json. */
@@ -231,18 +229,16 @@ out:
 
 static enum tr_status load_tokenizer(struct tr_tokenizer *t, const cJSON *root)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_tok_load_input(t, root));
-    TR_TRY(tr_tok_load_output(t, root));
-    TR_TRY(tr_tok_load_model(t, root));
+    TR_PASS(tr_tok_load_input(t, root));
+    TR_PASS(tr_tok_load_output(t, root));
+    TR_PASS(tr_tok_load_model(t, root));
     t->takes_bytes = t->is_raw && t->n_norms == 0;
     for (size_t i = 0; i < t->n_splits; i++)
         if (t->splits[i].kind == TR_TOK_SPLIT_PATTERN && t->splits[i].pattern.re.code)
             t->takes_bytes = false;
-    TR_TRY(tr_tok_load_added(t, root));
+    TR_PASS(tr_tok_load_added(t, root));
     tr_tok_find_cuts(t);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status load_all(struct tr_tokenizer *t, const char *dir)

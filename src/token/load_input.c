@@ -38,57 +38,46 @@ PLAIN_NORM(norm_bytes, TR_TOK_NORM_BYTES)
 static enum tr_status norm_strip(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_TOK_NORM_STRIP, &step));
-    TR_TRY(tr_json_bool(x, "strip_left", true, &step->left));
-    TR_TRY(tr_json_bool(x, "strip_right", true, &step->right));
-out:
-    return st;
+    TR_PASS(add_norm(t, TR_TOK_NORM_STRIP, &step));
+    TR_PASS(tr_json_bool(x, "strip_left", true, &step->left));
+    return tr_json_bool(x, "strip_right", true, &step->right);
 }
 
 static enum tr_status norm_replace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_TOK_NORM_REPLACE, &step));
-    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
-    TR_TRY(tr_tok_load_text(x, "content", &step->text, &step->n));
-out:
-    return st;
+    TR_PASS(add_norm(t, TR_TOK_NORM_REPLACE, &step));
+    TR_PASS(tr_tok_load_pattern(x, &step->pattern));
+    return tr_tok_load_text(x, "content", &step->text, &step->n);
 }
 
 static enum tr_status norm_prepend(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_TOK_NORM_PREPEND, &step));
-    TR_TRY(tr_tok_load_text(x, "prepend", &step->text, &step->n));
-out:
-    return st;
+    TR_PASS(add_norm(t, TR_TOK_NORM_PREPEND, &step));
+    return tr_tok_load_text(x, "prepend", &step->text, &step->n);
 }
 
 static enum tr_status norm_bert(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    enum tr_status st = TR_OK;
     bool clean = true, chinese = true, lower = true;
-    TR_TRY(tr_json_bool(x, "clean_text", true, &clean));
-    TR_TRY(tr_json_bool(x, "handle_chinese_chars", true, &chinese));
-    TR_TRY(tr_json_bool(x, "lowercase", true, &lower));
+    TR_PASS(tr_json_bool(x, "clean_text", true, &clean));
+    TR_PASS(tr_json_bool(x, "handle_chinese_chars", true, &chinese));
+    TR_PASS(tr_json_bool(x, "lowercase", true, &lower));
     bool accents = lower; /* null: the same as lowercase */
-    TR_TRY(tr_json_bool(x, "strip_accents", false, &accents));
+    TR_PASS(tr_json_bool(x, "strip_accents", false, &accents));
     if (clean)
-        TR_TRY(add_norm(t, TR_TOK_NORM_CLEAN, &step));
+        TR_PASS(add_norm(t, TR_TOK_NORM_CLEAN, &step));
     if (chinese)
-        TR_TRY(add_norm(t, TR_TOK_NORM_CHINESE, &step));
+        TR_PASS(add_norm(t, TR_TOK_NORM_CHINESE, &step));
     if (accents) {
-        TR_TRY(add_norm(t, TR_TOK_NORM_NFD, &step));
-        TR_TRY(add_norm(t, TR_TOK_NORM_MN, &step));
+        TR_PASS(add_norm(t, TR_TOK_NORM_NFD, &step));
+        TR_PASS(add_norm(t, TR_TOK_NORM_MN, &step));
     }
     if (lower)
-        TR_TRY(add_norm(t, TR_TOK_NORM_LOWER, &step));
-out:
-    return st;
+        TR_PASS(add_norm(t, TR_TOK_NORM_LOWER, &step));
+    return TR_OK;
 }
 
 static enum tr_status from_base64(const char *text, char **out, size_t *n_out)
@@ -120,15 +109,12 @@ static enum tr_status norm_charsmap(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
     const char *text = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_json_str(x, "precompiled_charsmap", false, &text));
+    TR_PASS(tr_json_str(x, "precompiled_charsmap", false, &text));
     if (!text || !*text)
         return TR_OK; /* nothing to map */
-    TR_TRY(add_norm(t, TR_TOK_NORM_CHARSMAP, &step));
-    TR_TRY(from_base64(text, &step->text, &step->n));
-    TR_TRY(tr_tok_charsmap_check(step->text, step->n));
-out:
-    return st;
+    TR_PASS(add_norm(t, TR_TOK_NORM_CHARSMAP, &step));
+    TR_PASS(from_base64(text, &step->text, &step->n));
+    return tr_tok_charsmap_check(step->text, step->n);
 }
 
 static const struct tr_tok_stage_type normalizers[] = {
@@ -186,56 +172,45 @@ static enum tr_status split_bytes(struct tr_tokenizer *t, const cJSON *x)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
     bool prefix = true, use_regex = true;
-    TR_TRY(tr_json_bool(x, "add_prefix_space", true, &prefix));
-    TR_TRY(tr_json_bool(x, "use_regex", false, &use_regex));
+    TR_PASS(tr_json_bool(x, "add_prefix_space", true, &prefix));
+    TR_PASS(tr_json_bool(x, "use_regex", false, &use_regex));
     if (prefix)
-        TR_TRY(add_split(t, TR_TOK_SPLIT_PREFIX, &step));
+        TR_PASS(add_split(t, TR_TOK_SPLIT_PREFIX, &step));
     if (use_regex) {
-        TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
+        TR_PASS(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
         step->pattern.is_regex = true;
-        TR_TRY(tr_tok_regex_open(gpt2, &step->pattern.re));
+        TR_PASS(tr_tok_regex_open(gpt2, &step->pattern.re));
     }
-    TR_TRY(add_split(t, TR_TOK_SPLIT_BYTES, &step));
-out:
-    return st;
+    return add_split(t, TR_TOK_SPLIT_BYTES, &step);
 }
 
 static enum tr_status split_pattern(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
-    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
-    TR_TRY(load_behavior(x, true, &step->behavior));
-    TR_TRY(tr_json_bool(x, "invert", true, &step->invert));
-out:
-    return st;
+    TR_PASS(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
+    TR_PASS(tr_tok_load_pattern(x, &step->pattern));
+    TR_PASS(load_behavior(x, true, &step->behavior));
+    return tr_json_bool(x, "invert", true, &step->invert);
 }
 
 static enum tr_status split_digits(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
     bool single = false;
-    TR_TRY(tr_json_bool(x, "individual_digits", true, &single));
-    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    TR_PASS(tr_json_bool(x, "individual_digits", true, &single));
+    TR_PASS(add_split(t, TR_TOK_SPLIT_CLASS, &step));
     step->flag = TR_TOK_CP_NUMERIC;
     step->behavior = single ? TR_TOK_ISOLATED : TR_TOK_CONTIGUOUS;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status split_punct(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    TR_PASS(add_split(t, TR_TOK_SPLIT_CLASS, &step));
     step->flag = TR_TOK_CP_PUNCT;
-    TR_TRY(load_behavior(x, false, &step->behavior));
-out:
-    return st;
+    return load_behavior(x, false, &step->behavior);
 }
 
 static enum tr_status split_spaces(struct tr_tokenizer *t, const cJSON *x)
@@ -251,12 +226,10 @@ static enum tr_status split_spaces(struct tr_tokenizer *t, const cJSON *x)
 static enum tr_status split_bert(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(split_spaces(t, x));
-    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    TR_PASS(split_spaces(t, x));
+    TR_PASS(add_split(t, TR_TOK_SPLIT_CLASS, &step));
     step->flag = TR_TOK_CP_PUNCT;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status split_words(struct tr_tokenizer *t, const cJSON *x)
@@ -269,25 +242,19 @@ static enum tr_status split_words(struct tr_tokenizer *t, const cJSON *x)
 static enum tr_status split_delimiter(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
+    TR_PASS(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
     step->behavior = TR_TOK_REMOVED;
-    TR_TRY(tr_tok_load_char(x, "delimiter", &step->pattern));
-out:
-    return st;
+    return tr_tok_load_char(x, "delimiter", &step->pattern);
 }
 
 static enum tr_status split_metaspace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_TOK_SPLIT_METASPACE, &step));
-    TR_TRY(tr_tok_load_char(x, "replacement", &step->pattern));
-    TR_TRY(tr_tok_load_scheme(x, &step->prepend));
+    TR_PASS(add_split(t, TR_TOK_SPLIT_METASPACE, &step));
+    TR_PASS(tr_tok_load_char(x, "replacement", &step->pattern));
+    TR_PASS(tr_tok_load_scheme(x, &step->prepend));
     step->has_split = true;
-    TR_TRY(tr_json_bool(x, "split", false, &step->has_split));
-out:
-    return st;
+    return tr_json_bool(x, "split", false, &step->has_split);
 }
 
 static const struct tr_tok_stage_type pre_tokenizers[] = {
@@ -298,13 +265,11 @@ static const struct tr_tok_stage_type pre_tokenizers[] = {
 
 enum tr_status tr_tok_load_input(struct tr_tokenizer *t, const cJSON *root)
 {
-    enum tr_status st = TR_OK;
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "normalizer");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_tok_load_stage(t, x, "normalizer", normalizers, TR_COUNT_OF(normalizers), "normalizers"));
+        TR_PASS(tr_tok_load_stage(t, x, "normalizer", normalizers, TR_COUNT_OF(normalizers), "normalizers"));
     x = cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_tok_load_stage(t, x, "pre_tokenizer", pre_tokenizers, TR_COUNT_OF(pre_tokenizers), "pretokenizers"));
-out:
-    return st;
+        TR_PASS(tr_tok_load_stage(t, x, "pre_tokenizer", pre_tokenizers, TR_COUNT_OF(pre_tokenizers), "pretokenizers"));
+    return TR_OK;
 }

@@ -106,13 +106,12 @@ static enum tr_status find_token(const struct tr_tokenizer *t, const char *p, si
 
 static enum tr_status add_merge(struct tr_tokenizer *t, const cJSON *x, int rank, struct tr_str *text)
 {
-    enum tr_status st = TR_OK;
     const char *a = "", *b = "";
     size_t n_a = 0, n_prefix = strlen(t->prefix);
     int32_t left, right, made;
-    TR_TRY(split_merge(x, rank, &a, &n_a, &b));
-    TR_TRY(find_token(t, a, n_a, rank, &left));
-    TR_TRY(find_token(t, b, strlen(b), rank, &right));
+    TR_PASS(split_merge(x, rank, &a, &n_a, &b));
+    TR_PASS(find_token(t, a, n_a, rank, &left));
+    TR_PASS(find_token(t, b, strlen(b), rank, &right));
     if (strlen(b) < n_prefix)
         return tr_fail(TR_USAGE, "merge %d: the right token is shorter than continuing_subword_prefix", rank);
     tr_str_clear(text);
@@ -120,10 +119,9 @@ static enum tr_status add_merge(struct tr_tokenizer *t, const cJSON *x, int rank
     tr_str_add(text, b + n_prefix, strlen(b) - n_prefix);
     if (!tr_str_ok(text))
         return tr_fail(TR_NOMEM, "no memory for a merge");
-    TR_TRY(find_token(t, text->p, text->n, rank, &made));
+    TR_PASS(find_token(t, text->p, text->n, rank, &made));
     tr_tok_merges_put(&t->merges, (uint32_t)left, (uint32_t)right, (uint32_t)rank, (uint32_t)made);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status load_merges(struct tr_tokenizer *t, const cJSON *model)
@@ -157,25 +155,23 @@ static bool is_raw(const struct tr_tokenizer *t)
 
 static enum tr_status load_bpe(struct tr_tokenizer *t, const cJSON *model)
 {
-    enum tr_status st = TR_OK;
     double dropout = 0;
-    TR_TRY(tr_json_real(model, "dropout", false, &dropout));
+    TR_PASS(tr_json_real(model, "dropout", false, &dropout));
     if (dropout != 0)
         return tr_fail(TR_USAGE, "model.dropout %g is not supported; ids would differ from run to run", dropout);
-    TR_TRY(copy_affix(model, "continuing_subword_prefix", &t->prefix));
-    TR_TRY(copy_affix(model, "end_of_word_suffix", &t->suffix));
-    TR_TRY(tr_json_bool(model, "fuse_unk", false, &t->fuse_unk));
-    TR_TRY(tr_json_bool(model, "byte_fallback", false, &t->byte_fallback));
-    TR_TRY(tr_json_bool(model, "ignore_merges", false, &t->ignore_merges));
-    TR_TRY(load_vocab(t, model));
-    TR_TRY(load_unk(t, model, false));
-    TR_TRY(load_merges(t, model));
+    TR_PASS(copy_affix(model, "continuing_subword_prefix", &t->prefix));
+    TR_PASS(copy_affix(model, "end_of_word_suffix", &t->suffix));
+    TR_PASS(tr_json_bool(model, "fuse_unk", false, &t->fuse_unk));
+    TR_PASS(tr_json_bool(model, "byte_fallback", false, &t->byte_fallback));
+    TR_PASS(tr_json_bool(model, "ignore_merges", false, &t->ignore_merges));
+    TR_PASS(load_vocab(t, model));
+    TR_PASS(load_unk(t, model, false));
+    TR_PASS(load_merges(t, model));
     if (is_raw(t)) {
         t->is_raw = true;
         t->n_splits--;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- the others ---- */
@@ -221,7 +217,6 @@ static double library_score(double v)
 /* [["piece", score], ...] */
 static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
 {
-    enum tr_status st = TR_OK;
     const cJSON *vocab = cJSON_GetObjectItemCaseSensitive(model, "vocab"), *x;
     int64_t unk = -1, id = 0;
     double lowest = DBL_MAX;
@@ -236,29 +231,24 @@ static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
         const cJSON *piece = cJSON_IsArray(x) ? x->child : NULL, *score = piece ? piece->next : NULL;
         if (!cJSON_IsString(piece) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
             return tr_fail(TR_USAGE, "model.vocab entry %" PRId64 " is not [\"piece\", score]", id);
-        TR_TRY(tr_tok_vocab_add(&t->vocab, piece->valuestring, strlen(piece->valuestring), id, true));
+        TR_PASS(tr_tok_vocab_add(&t->vocab, piece->valuestring, strlen(piece->valuestring), id, true));
         t->scores[id] = library_score(score->valuedouble);
         lowest = fmin(lowest, t->scores[id++]);
     }
-    TR_TRY(tr_json_int(model, "unk_id", false, 0, n - 1, &unk));
-    TR_TRY(tr_json_bool(model, "byte_fallback", false, &t->byte_fallback));
+    TR_PASS(tr_json_int(model, "unk_id", false, 0, n - 1, &unk));
+    TR_PASS(tr_json_bool(model, "byte_fallback", false, &t->byte_fallback));
     t->unk = (int32_t)unk;
     t->unk_score = lowest - 10; /* SentencePiece's penalty */
-    TR_TRY(build_pieces(t));
-out:
-    return st;
+    return build_pieces(t);
 }
 
 static enum tr_status load_wordpiece(struct tr_tokenizer *t, const cJSON *model)
 {
-    enum tr_status st = TR_OK;
     t->word_max_chars = 100;
-    TR_TRY(copy_affix(model, "continuing_subword_prefix", &t->prefix));
-    TR_TRY(tr_json_int(model, "max_input_chars_per_word", false, 0, 1 << 20, &t->word_max_chars));
-    TR_TRY(load_vocab(t, model));
-    TR_TRY(load_unk(t, model, true));
-out:
-    return st;
+    TR_PASS(copy_affix(model, "continuing_subword_prefix", &t->prefix));
+    TR_PASS(tr_json_int(model, "max_input_chars_per_word", false, 0, 1 << 20, &t->word_max_chars));
+    TR_PASS(load_vocab(t, model));
+    return load_unk(t, model, true);
 }
 
 static enum tr_status load_wordlevel(struct tr_tokenizer *t, const cJSON *model)
@@ -322,45 +312,42 @@ static int64_t library_id(const struct tr_tokenizer *t, const char *text, size_t
 
 static enum tr_status load_added_one(struct tr_tokenizer *t, const cJSON *x)
 {
-    enum tr_status st = TR_OK;
     const char *text = NULL;
     char buf[96];
     struct tr_tok_added a = { 0 };
-    TR_TRY(tr_json_str(x, "content", true, &text));
+    TR_PASS(tr_json_str(x, "content", true, &text));
     if (!*text)
         return TR_OK;
-    TR_TRY(tr_tok_load_id(cJSON_GetObjectItemCaseSensitive(x, "id"), text, &a.id));
-    TR_TRY(tr_json_bool(x, "special", false, &a.is_special));
-    TR_TRY(tr_json_bool(x, "normalized", false, &a.is_normalized));
-    TR_TRY(tr_json_bool(x, "lstrip", false, &a.lstrip));
-    TR_TRY(tr_json_bool(x, "rstrip", false, &a.rstrip));
-    TR_TRY(tr_json_bool(x, "single_word", false, &a.single_word));
+    TR_PASS(tr_tok_load_id(cJSON_GetObjectItemCaseSensitive(x, "id"), text, &a.id));
+    TR_PASS(tr_json_bool(x, "special", false, &a.is_special));
+    TR_PASS(tr_json_bool(x, "normalized", false, &a.is_normalized));
+    TR_PASS(tr_json_bool(x, "lstrip", false, &a.lstrip));
+    TR_PASS(tr_json_bool(x, "rstrip", false, &a.rstrip));
+    TR_PASS(tr_json_bool(x, "single_word", false, &a.single_word));
     a.n = strlen(text);
     int64_t id = library_id(t, text, a.n);
     if (id != a.id && tr_tok_vocab_find(&t->added_vocab, text, a.n) < 0)
         return tr_fail(TR_USAGE,
                        "\"%s\" has id %d, but the tokenizers library would give it %" PRId64 "; write that id",
                        tr_escape(text, buf, sizeof buf), a.id, id);
-    TR_TRY(tr_tok_vocab_add(&t->added_vocab, text, a.n, a.id, false));
+    TR_PASS(tr_tok_vocab_add(&t->added_vocab, text, a.n, a.id, false));
     a.text = strdup(text);
     if (!a.text)
         return tr_fail(TR_NOMEM, "no memory for an added token");
     t->added[t->n_added++] = a;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* The form of a normalised token in normalised text. */
 static enum tr_status normalize_added(struct tr_tokenizer *t, struct tr_tok_encoder *e)
 {
-    enum tr_status st = TR_OK;
     for (size_t i = 0; i < t->n_added; i++) {
         struct tr_tok_added *a = &t->added[i];
         const char *p = a->text;
         size_t n = a->n;
         bool at_start = true;
         if (a->is_normalized)
-            TR_TRY(tr_tok_normalize(e, p, n, true, &at_start, &p, &n));
+            TR_PASS(tr_tok_normalize(e, p, n, true, &at_start, &p, &n));
         a->normal = malloc(n + 1);
         if (!a->normal)
             return tr_fail(TR_NOMEM, "no memory for an added token");
@@ -368,8 +355,7 @@ static enum tr_status normalize_added(struct tr_tokenizer *t, struct tr_tok_enco
         a->normal[n] = 0;
         a->n_normal = n;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status build_tries(struct tr_tokenizer *t)

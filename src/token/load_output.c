@@ -10,8 +10,7 @@
 /* Adds ids outside those that are already there. */
 static enum tr_status wrap(struct tr_tokenizer *t, const struct tr_ids *before, const struct tr_ids *after)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_ids_reserve(&t->before, before->n));
+    TR_PASS(tr_ids_reserve(&t->before, before->n));
     if (before->n) {
         if (t->before.n)
             memmove(t->before.p + before->n, t->before.p, t->before.n * sizeof *t->before.p);
@@ -19,9 +18,8 @@ static enum tr_status wrap(struct tr_tokenizer *t, const struct tr_ids *before, 
         t->before.n += before->n;
     }
     for (size_t i = 0; i < after->n; i++)
-        TR_TRY(tr_ids_add(&t->after, after->p[i]));
-out:
-    return st;
+        TR_PASS(tr_ids_add(&t->after, after->p[i]));
+    return TR_OK;
 }
 
 /* ["[CLS]", 101] */
@@ -50,10 +48,9 @@ out:
 
 static enum tr_status load_special(const cJSON *x, const cJSON *piece, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const char *name = NULL;
     char buf[96];
-    TR_TRY(tr_json_str(piece, "id", true, &name));
+    TR_PASS(tr_json_str(piece, "id", true, &name));
     const cJSON *table = cJSON_GetObjectItemCaseSensitive(x, "special_tokens");
     const cJSON *ids = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(table, name), "ids"), *id;
     if (!cJSON_IsArray(ids))
@@ -61,11 +58,10 @@ static enum tr_status load_special(const cJSON *x, const cJSON *piece, struct tr
     cJSON_ArrayForEach(id, ids)
     {
         int32_t v;
-        TR_TRY(tr_tok_load_id(id, name, &v));
-        TR_TRY(tr_ids_add(out, v));
+        TR_PASS(tr_tok_load_id(id, name, &v));
+        TR_PASS(tr_ids_add(out, v));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status post_template(struct tr_tokenizer *t, const cJSON *x)
@@ -133,57 +129,43 @@ static enum tr_status decode_metaspace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
     enum tr_tok_prepend prepend;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_TOK_DECODE_METASPACE, &step));
-    TR_TRY(tr_tok_load_char(x, "replacement", &step->pattern));
-    TR_TRY(tr_tok_load_scheme(x, &prepend));
+    TR_PASS(add_decode(t, TR_TOK_DECODE_METASPACE, &step));
+    TR_PASS(tr_tok_load_char(x, "replacement", &step->pattern));
+    TR_PASS(tr_tok_load_scheme(x, &prepend));
     step->keeps_first = prepend == TR_TOK_PREPEND_NEVER;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status decode_replace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_TOK_DECODE_REPLACE, &step));
-    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
-    TR_TRY(tr_tok_load_text(x, "content", &step->text, &step->n));
-out:
-    return st;
+    TR_PASS(add_decode(t, TR_TOK_DECODE_REPLACE, &step));
+    TR_PASS(tr_tok_load_pattern(x, &step->pattern));
+    return tr_tok_load_text(x, "content", &step->text, &step->n);
 }
 
 static enum tr_status decode_strip(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_TOK_DECODE_STRIP, &step));
-    TR_TRY(tr_tok_load_char(x, "content", &step->pattern));
-    TR_TRY(tr_json_int(x, "start", true, 0, INT32_MAX, &step->start));
-    TR_TRY(tr_json_int(x, "stop", true, 0, INT32_MAX, &step->stop));
-out:
-    return st;
+    TR_PASS(add_decode(t, TR_TOK_DECODE_STRIP, &step));
+    TR_PASS(tr_tok_load_char(x, "content", &step->pattern));
+    TR_PASS(tr_json_int(x, "start", true, 0, INT32_MAX, &step->start));
+    return tr_json_int(x, "stop", true, 0, INT32_MAX, &step->stop);
 }
 
 static enum tr_status decode_wordpiece(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_TOK_DECODE_WORDPIECE, &step));
-    TR_TRY(tr_tok_load_text(x, "prefix", &step->pattern.text, &step->pattern.n));
-    TR_TRY(tr_json_bool(x, "cleanup", true, &step->cleanup));
-out:
-    return st;
+    TR_PASS(add_decode(t, TR_TOK_DECODE_WORDPIECE, &step));
+    TR_PASS(tr_tok_load_text(x, "prefix", &step->pattern.text, &step->pattern.n));
+    return tr_json_bool(x, "cleanup", true, &step->cleanup);
 }
 
 static enum tr_status decode_bpe(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_TOK_DECODE_BPE, &step));
-    TR_TRY(tr_tok_load_text(x, "suffix", &step->pattern.text, &step->pattern.n));
-out:
-    return st;
+    TR_PASS(add_decode(t, TR_TOK_DECODE_BPE, &step));
+    return tr_tok_load_text(x, "suffix", &step->pattern.text, &step->pattern.n);
 }
 
 static const struct tr_tok_stage_type decoders[] = {
@@ -194,14 +176,12 @@ static const struct tr_tok_stage_type decoders[] = {
 
 enum tr_status tr_tok_load_output(struct tr_tokenizer *t, const cJSON *root)
 {
-    enum tr_status st = TR_OK;
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "post_processor");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_tok_load_stage(t, x, "post_processor", post_processors, TR_COUNT_OF(post_processors), "processors"));
+        TR_PASS(tr_tok_load_stage(t, x, "post_processor", post_processors, TR_COUNT_OF(post_processors), "processors"));
     x = cJSON_GetObjectItemCaseSensitive(root, "decoder");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_tok_load_stage(t, x, "decoder", decoders, TR_COUNT_OF(decoders), "decoders"));
+        TR_PASS(tr_tok_load_stage(t, x, "decoder", decoders, TR_COUNT_OF(decoders), "decoders"));
     t->has_decoder = x && !cJSON_IsNull(x);
-out:
-    return st;
+    return TR_OK;
 }

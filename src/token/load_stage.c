@@ -45,18 +45,15 @@ enum tr_status tr_tok_load_text(const cJSON *x, const char *key, char **to, size
 /* {"String": "..."} or {"Regex": "..."} */
 enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out)
 {
-    enum tr_status st = TR_OK;
     const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(x, "pattern");
     const char *text = NULL;
-    TR_TRY(tr_json_str(pattern, "String", false, &text));
+    TR_PASS(tr_json_str(pattern, "String", false, &text));
     if (!text) {
-        TR_TRY(tr_json_str(pattern, "Regex", true, &text));
+        TR_PASS(tr_json_str(pattern, "Regex", true, &text));
         out->is_regex = true;
-        TR_TRY(tr_tok_regex_open(text, &out->re));
+        TR_PASS(tr_tok_regex_open(text, &out->re));
     }
-    TR_TRY(copy_text(text, &out->text, &out->n));
-out:
-    return st;
+    return copy_text(text, &out->text, &out->n);
 }
 
 /* A string member that must be one character. */
@@ -74,11 +71,10 @@ enum tr_status tr_tok_load_char(const cJSON *x, const char *key, struct tr_tok_p
 /* "prepend_scheme", or in old files "add_prefix_space". */
 enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out)
 {
-    enum tr_status st = TR_OK;
     const char *scheme = "always";
     bool prefix = true;
-    TR_TRY(tr_json_str(x, "prepend_scheme", false, &scheme));
-    TR_TRY(tr_json_bool(x, "add_prefix_space", false, &prefix));
+    TR_PASS(tr_json_str(x, "prepend_scheme", false, &scheme));
+    TR_PASS(tr_json_bool(x, "add_prefix_space", false, &prefix));
     *out = strcmp(scheme, "always") == 0  ? TR_TOK_PREPEND_ALWAYS
            : strcmp(scheme, "first") == 0 ? TR_TOK_PREPEND_FIRST
                                           : TR_TOK_PREPEND_NEVER;
@@ -89,6 +85,5 @@ enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out)
         return tr_fail(TR_USAGE, "add_prefix_space contradicts prepend_scheme");
     if (!prefix)
         *out = TR_TOK_PREPEND_NEVER;
-out:
-    return st;
+    return TR_OK;
 }

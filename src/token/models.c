@@ -56,39 +56,35 @@ static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, si
 /* Adds one piece of the best path: its id, its bytes, or the unknown token. */
 static enum tr_status put_piece(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     int32_t id = tr_tok_vocab_find(&t->vocab, p, n);
     bool has_bytes = id < 0 && t->byte_fallback;
     for (size_t i = 0; has_bytes && i < n; i++)
         has_bytes = t->id_of_byte[(unsigned char)p[i]] >= 0;
     for (size_t i = 0; has_bytes && i < n; i++)
-        TR_TRY(tr_ids_add(out, t->id_of_byte[(unsigned char)p[i]]));
+        TR_PASS(tr_ids_add(out, t->id_of_byte[(unsigned char)p[i]]));
     if (!has_bytes)
-        TR_TRY(tr_ids_add(out, id >= 0 ? id : t->unk));
-out:
-    return st;
+        TR_PASS(tr_ids_add(out, id >= 0 ? id : t->unk));
+    return TR_OK;
 }
 
 enum tr_status tr_tok_unigram_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
-    TR_TRY(tr_tok_encoder_grow(&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
+    TR_PASS(tr_tok_encoder_grow(&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
     struct tr_tok_path *path = e->path;
-    TR_TRY(find_paths(t, p, n, path));
+    TR_PASS(find_paths(t, p, n, path));
     size_t k = 0, begin = 0;
-    TR_TRY(tr_tok_encoder_grow(&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
+    TR_PASS(tr_tok_encoder_grow(&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
     for (size_t end = n; end > 0; end = path[end].begin)
         e->links[k++] = (uint32_t)end;
     while (k > 0) {
         size_t end = e->links[--k];
         while (path[end].id == t->unk && k > 0 && path[e->links[k - 1]].id == t->unk)
             end = e->links[--k];
-        TR_TRY(put_piece(t, p + begin, end - begin, out));
+        TR_PASS(put_piece(t, p + begin, end - begin, out));
         begin = end;
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static size_t count_chars(const char *p, size_t n)
@@ -109,7 +105,6 @@ static size_t cut_char(const char *p, size_t at)
 
 enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
-    enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     size_t n_prefix = strlen(t->prefix), before = out->n;
     bool is_known = count_chars(p, n) <= (size_t)t->word_max_chars;
@@ -119,27 +114,26 @@ enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, si
         tr_str_add(&e->scratch, t->prefix, i ? n_prefix : 0);
         tr_str_add(&e->scratch, p + i, n - i);
         if (!tr_str_ok(&e->scratch))
-            TR_TRY(tr_fail(TR_NOMEM, "no memory for a word of %zu bytes", n));
+            return tr_fail(TR_NOMEM, "no memory for a word of %zu bytes", n);
         size_t n_front = e->scratch.n - (n - i), n_bytes = n > TR_TOK_WORD_KEY_MAX ? n - i : 0;
         for (end = n - i > t->n_longest ? cut_char(p, i + t->n_longest) : n; end > i; end = tr_utf8_before(p, end)) {
             if ((id = tr_tok_vocab_find(&t->vocab, e->scratch.p, n_front + end - i)) >= 0)
                 break;
             if (n > TR_TOK_WORD_KEY_MAX) /* as above */
-                TR_TRY(tr_tok_work((end - i) / 64));
+                TR_PASS(tr_tok_work((end - i) / 64));
         }
-        TR_TRY(tr_tok_work(n_bytes / 64)); /* the copy */
+        TR_PASS(tr_tok_work(n_bytes / 64)); /* the copy */
         is_known = id >= 0;
         if (is_known)
-            TR_TRY(tr_ids_add(out, id));
+            TR_PASS(tr_ids_add(out, id));
     }
     if (!is_known) {
         out->n = before;
         if (t->unk < 0)
-            TR_TRY(tr_fail(TR_USAGE, "a word is not in the vocabulary, and the unknown token is not in it either"));
-        TR_TRY(tr_ids_add(out, t->unk));
+            return tr_fail(TR_USAGE, "a word is not in the vocabulary, and the unknown token is not in it either");
+        TR_PASS(tr_ids_add(out, t->unk));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_tok_model_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)

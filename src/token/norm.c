@@ -90,11 +90,10 @@ static enum tr_status map_region(struct tr_tok_encoder *e, const struct form *f,
                                  struct tr_str *out)
 {
     enum { EXPANDS_TO = 32 }; /* more code points than the decomposition of any character */
-    enum tr_status st = TR_OK;
     size_t k = 0, len;
     for (size_t i = 0; i < n; i += len) {
         int bound = 0;
-        TR_TRY(tr_tok_encoder_grow(&e->symbols, &e->n_symbols_cap, k + EXPANDS_TO, sizeof *e->symbols));
+        TR_PASS(tr_tok_encoder_grow(&e->symbols, &e->n_symbols_cap, k + EXPANDS_TO, sizeof *e->symbols));
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
         utf8proc_ssize_t got =
             utf8proc_decompose_char((utf8proc_int32_t)c, (utf8proc_int32_t *)e->symbols + k, EXPANDS_TO,
@@ -103,15 +102,14 @@ static enum tr_status map_region(struct tr_tok_encoder *e, const struct form *f,
             return tr_fail(TR_USAGE, "normalisation of U+%04X: %s", c, utf8proc_errmsg(got));
         k += (size_t)got;
     }
-    TR_TRY(tr_tok_encoder_grow(&e->links, &e->n_links_cap, k, sizeof *e->links));
+    TR_PASS(tr_tok_encoder_grow(&e->links, &e->n_links_cap, k, sizeof *e->links));
     order_marks(e->symbols, k, e->links);
     if (f->composes)
         k = (size_t)utf8proc_normalize_utf32((utf8proc_int32_t *)e->symbols, (utf8proc_ssize_t)k,
                                              (utf8proc_option_t)f->options);
     for (size_t i = 0; i < k; i++)
         put(out, e->symbols[i]);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* [safe, i) is unchanged text not yet copied; `last` is where its last character begins if that may join the next. */

@@ -263,39 +263,35 @@ static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_mat
 static enum tr_status split_pcre2(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n,
                                   size_t base, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     size_t prev = 0, last_end = SIZE_MAX, begin = 0, end = 0;
     bool found = true;
     while (true) {
-        TR_TRY(next_match(r, m, p, n, last_end == SIZE_MAX ? 0 : last_end, last_end, &begin, &end, &found));
+        TR_PASS(next_match(r, m, p, n, last_end == SIZE_MAX ? 0 : last_end, last_end, &begin, &end, &found));
         if (!found)
             break;
         if (prev != begin)
-            TR_TRY(tr_tok_spans_add(out, base + prev, base + begin, false));
-        TR_TRY(tr_tok_spans_add(out, base + begin, base + end, true));
+            TR_PASS(tr_tok_spans_add(out, base + prev, base + begin, false));
+        TR_PASS(tr_tok_spans_add(out, base + begin, base + end, true));
         prev = last_end = end;
     }
     if (prev != n)
-        TR_TRY(tr_tok_spans_add(out, base + prev, base + n, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(out, base + prev, base + n, false));
+    return TR_OK;
 }
 
 static enum tr_status split_scan(const struct tr_tok_regex *r, const uint16_t *table, const char *p, size_t n,
                                  size_t base, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     size_t prev = 0, begin = 0, end;
     while (tr_tok_scan_next(r->scan, table, p, n, &begin, &end)) {
         if (prev != begin)
-            TR_TRY(tr_tok_spans_add(out, base + prev, base + begin, false));
-        TR_TRY(tr_tok_spans_add(out, base + begin, base + end, true));
+            TR_PASS(tr_tok_spans_add(out, base + prev, base + begin, false));
+        TR_PASS(tr_tok_spans_add(out, base + begin, base + end, true));
         prev = begin = end;
     }
     if (prev != n)
-        TR_TRY(tr_tok_spans_add(out, base + prev, base + n, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(out, base + prev, base + n, false));
+    return TR_OK;
 }
 
 enum tr_status tr_tok_regex_split(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const uint16_t *table,
@@ -318,7 +314,6 @@ void tr_tok_pattern_release(struct tr_tok_pattern *x)
 enum tr_status tr_tok_pattern_split(const struct tr_tok_pattern *x, struct tr_tok_matcher *m, const uint16_t *table,
                                     const char *p, size_t begin, size_t end, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     if (x->is_regex)
         return tr_tok_regex_split(&x->re, m, table, p, begin, end, out);
     size_t prev = begin;
@@ -328,12 +323,11 @@ enum tr_status tr_tok_pattern_split(const struct tr_tok_pattern *x, struct tr_to
             break;
         size_t at = (size_t)(found - p);
         if (at > prev)
-            TR_TRY(tr_tok_spans_add(out, prev, at, false));
-        TR_TRY(tr_tok_spans_add(out, at, at + x->n, true));
+            TR_PASS(tr_tok_spans_add(out, prev, at, false));
+        TR_PASS(tr_tok_spans_add(out, at, at + x->n, true));
         prev = at + x->n;
     }
     if (prev < end)
-        TR_TRY(tr_tok_spans_add(out, prev, end, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(out, prev, end, false));
+    return TR_OK;
 }

@@ -18,21 +18,19 @@ enum tr_status tr_tok_spans_grow(struct tr_tok_spans *v)
 static enum tr_status find_class(const struct tr_tok_split *x, const uint16_t *table, const char *p,
                                  struct tr_tok_span s, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     size_t prev = s.begin, len;
     for (size_t i = s.begin; i < s.end; i += len) {
         uint32_t c = tr_utf8_get(p + i, s.end - i, &len);
         if (!(x->flag ? tr_tok_cp(table, c) & x->flag : tr_tok_cp_in(table, c, TR_TOK_WS)))
             continue;
         if (i > prev)
-            TR_TRY(tr_tok_spans_add(out, prev, i, false));
-        TR_TRY(tr_tok_spans_add(out, i, i + len, true));
+            TR_PASS(tr_tok_spans_add(out, prev, i, false));
+        TR_PASS(tr_tok_spans_add(out, i, i + len, true));
         prev = i + len;
     }
     if (prev < s.end)
-        TR_TRY(tr_tok_spans_add(out, prev, s.end, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(out, prev, s.end, false));
+    return TR_OK;
 }
 
 static enum tr_status add_nonempty(struct tr_tok_spans *out, struct tr_tok_span s)
@@ -43,7 +41,6 @@ static enum tr_status add_nonempty(struct tr_tok_spans *out, struct tr_tok_span 
 /* Joins a match to its neighbour, unless the match before it (in that direction) has just been joined. */
 static enum tr_status merge_matches(const struct tr_tok_spans *m, bool to_previous, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     bool was_match = false;
     size_t n_before = out->n;
     for (size_t k = 0; k < m->n; k++) {
@@ -56,7 +53,7 @@ static enum tr_status merge_matches(const struct tr_tok_spans *m, bool to_previo
         else if (joins)
             last->begin = s.begin;
         else
-            TR_TRY(tr_tok_spans_add(out, s.begin, s.end, false));
+            TR_PASS(tr_tok_spans_add(out, s.begin, s.end, false));
     }
     for (size_t i = n_before, k = out->n; !to_previous && i + 1 < k; i++) {
         struct tr_tok_span s = out->p[i];
@@ -68,13 +65,11 @@ static enum tr_status merge_matches(const struct tr_tok_spans *m, bool to_previo
         if (out->p[i].end > out->p[i].begin)
             out->p[n++] = out->p[i];
     out->n = n;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status behave(enum tr_tok_behavior behavior, const struct tr_tok_spans *m, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     if (behavior == TR_TOK_MERGED_PREVIOUS || behavior == TR_TOK_MERGED_NEXT)
         return merge_matches(m, behavior == TR_TOK_MERGED_PREVIOUS, out);
     for (size_t i = 0, k; i < m->n; i = k) {
@@ -84,16 +79,14 @@ static enum tr_status behave(enum tr_tok_behavior behavior, const struct tr_tok_
             continue;
         while (behavior == TR_TOK_CONTIGUOUS && k < m->n && m->p[k].is_match == s.is_match)
             s.end = m->p[k++].end;
-        TR_TRY(add_nonempty(out, s));
+        TR_PASS(add_nonempty(out, s));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Splits into runs of word characters and runs of characters that are neither word nor space. Spaces are dropped. */
 static enum tr_status split_words(const uint16_t *table, const char *p, struct tr_tok_span s, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     size_t begin = s.begin, len;
     int was = 0; /* 0 space, 1 word, 2 other */
     for (size_t i = s.begin; i < s.end; i += len) {
@@ -101,21 +94,19 @@ static enum tr_status split_words(const uint16_t *table, const char *p, struct t
         int is = row & TR_TOK_CP_WORD ? 1 : TR_TOK_WS >> (row & TR_TOK_CLASS_MASK) & 1 ? 0 : 2;
         if (is != was) {
             if (was)
-                TR_TRY(tr_tok_spans_add(out, begin, i, false));
+                TR_PASS(tr_tok_spans_add(out, begin, i, false));
             begin = i;
             was = is;
         }
     }
     if (was)
-        TR_TRY(tr_tok_spans_add(out, begin, s.end, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(out, begin, s.end, false));
+    return TR_OK;
 }
 
 static enum tr_status split_spans(struct tr_tok_encoder *e, const struct tr_tok_split *x, const char *p,
                                   const struct tr_tok_spans *in, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     const uint16_t *table = e->t->table;
     for (size_t i = 0; i < in->n; i++) {
         /* isolated: every match and every gap is a word, so they are written directly. Patterns that can match an empty
@@ -123,21 +114,20 @@ static enum tr_status split_spans(struct tr_tok_encoder *e, const struct tr_tok_
         bool is_direct = x->behavior == TR_TOK_ISOLATED && !(x->pattern.is_regex && x->pattern.re.code);
         struct tr_tok_spans *to = is_direct ? out : &e->matches;
         if (x->kind == TR_TOK_SPLIT_WORDS) {
-            TR_TRY(split_words(table, p, in->p[i], out));
+            TR_PASS(split_words(table, p, in->p[i], out));
             continue;
         }
         e->matches.n = 0;
         if (x->kind == TR_TOK_SPLIT_CLASS)
-            TR_TRY(find_class(x, table, p, in->p[i], to));
+            TR_PASS(find_class(x, table, p, in->p[i], to));
         else
-            TR_TRY(tr_tok_pattern_split(&x->pattern, e->matcher, table, p, in->p[i].begin, in->p[i].end, to));
+            TR_PASS(tr_tok_pattern_split(&x->pattern, e->matcher, table, p, in->p[i].begin, in->p[i].end, to));
         for (size_t k = 0; x->invert && k < e->matches.n; k++)
             e->matches.p[k].is_match = !e->matches.p[k].is_match;
         if (!is_direct)
-            TR_TRY(behave(x->behavior, &e->matches, out));
+            TR_PASS(behave(x->behavior, &e->matches, out));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- steps that rewrite the text ---- */
@@ -153,7 +143,6 @@ static void put_byte_chars(const char *p, size_t n, struct tr_str *out)
 static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p, size_t n, bool is_first,
                                     struct tr_str *out, struct tr_tok_spans *words)
 {
-    enum tr_status st = TR_OK;
     const char *mark = x->pattern.text;
     size_t n_mark = x->pattern.n, begin = out->n;
     bool has_mark = (n && *p == ' ') || (n >= n_mark && memcmp(p, mark, n_mark) == 0);
@@ -163,7 +152,7 @@ static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p,
         bool is_mark = p[i] == ' ' || (n - i >= n_mark && memcmp(p + i, mark, n_mark) == 0);
         size_t len = p[i] == ' ' || !is_mark ? 1 : n_mark;
         if (is_mark && x->has_split && out->n > begin) {
-            TR_TRY(tr_tok_spans_add(words, begin, out->n, false));
+            TR_PASS(tr_tok_spans_add(words, begin, out->n, false));
             begin = out->n;
         }
         if (is_mark) {
@@ -176,9 +165,8 @@ static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p,
         i += len;
     }
     if (out->n > begin)
-        TR_TRY(tr_tok_spans_add(words, begin, out->n, false));
-out:
-    return st;
+        TR_PASS(tr_tok_spans_add(words, begin, out->n, false));
+    return TR_OK;
 }
 
 static enum tr_status rewrite_spans(const struct tr_tok_split *x, const char *p, bool at_start,
@@ -211,27 +199,25 @@ out:
 enum tr_status tr_tok_split_text(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, const char **text,
                                  struct tr_tok_spans **words)
 {
-    enum tr_status st = TR_OK;
     int which = 0, buffer = 0;
     e->spans[0].n = 0;
-    TR_TRY(tr_tok_spans_add(&e->spans[0], 0, n, false));
+    TR_PASS(tr_tok_spans_add(&e->spans[0], 0, n, false));
     for (size_t i = 0; i < e->t->n_splits; i++) {
         const struct tr_tok_split *x = &e->t->splits[i];
         struct tr_tok_spans *in = &e->spans[which], *out = &e->spans[which ^ 1];
         out->n = 0;
         if (x->kind == TR_TOK_SPLIT_METASPACE || x->kind == TR_TOK_SPLIT_PREFIX || x->kind == TR_TOK_SPLIT_BYTES) {
             struct tr_str *to = &e->text[buffer];
-            TR_TRY(rewrite_spans(x, p, at_start, in, to, out));
+            TR_PASS(rewrite_spans(x, p, at_start, in, to, out));
             p = to->p;
             at_start = out->n && out->p[0].begin == 0;
             buffer ^= 1;
         } else {
-            TR_TRY(split_spans(e, x, p, in, out));
+            TR_PASS(split_spans(e, x, p, in, out));
         }
         which ^= 1;
     }
     *text = p;
     *words = &e->spans[which];
-out:
-    return st;
+    return TR_OK;
 }

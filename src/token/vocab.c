@@ -91,16 +91,15 @@ static enum tr_status grow_ids(struct tr_tok_vocab *v, size_t id)
 enum tr_status tr_tok_vocab_add(struct tr_tok_vocab *v, const char *text, size_t n, int64_t id, bool may_repeat)
 {
     char buf[96];
-    enum tr_status st = TR_OK;
     if (id < 0 || id >= TR_TOK_VOCAB_MAX)
         return tr_fail(TR_USAGE, "token \"%s\" has id %" PRId64 "; ids are 0 to %d", tr_escape(text, buf, sizeof buf),
                        id, TR_TOK_VOCAB_MAX - 1);
     if ((size_t)id >= v->n_cap)
-        TR_TRY(grow_ids(v, (size_t)id));
+        TR_PASS(grow_ids(v, (size_t)id));
     if (v->len[id] != UINT32_MAX)
         return tr_fail(TR_USAGE, "token id %" PRId64 " is given twice", id);
     if (v->n_tokens * 2 >= v->n_slots)
-        TR_TRY(grow_slots(v));
+        TR_PASS(grow_slots(v));
     uint32_t *slot = find_slot(v, text, n);
     if (*slot && !may_repeat)
         return tr_fail(TR_USAGE, "token \"%s\" is given twice", tr_escape(text, buf, sizeof buf));
@@ -113,8 +112,7 @@ enum tr_status tr_tok_vocab_add(struct tr_tok_vocab *v, const char *text, size_t
     v->n_tokens++;
     if ((size_t)id >= v->n_ids)
         v->n_ids = (size_t)id + 1;
-out:
-    return st;
+    return TR_OK;
 }
 
 int32_t tr_tok_vocab_find(const struct tr_tok_vocab *v, const char *text, size_t n)

@@ -35,18 +35,16 @@ static bool has_id(const cJSON *config, int32_t id)
 /* Where a model has no generation_config.json, libraries take the ids of config.json. */
 static enum tr_status load_generation(const struct tr_setup *s, cJSON **out)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
-    TR_TRY(tr_path_join(path, s->from.text, "generation_config.json"));
+    TR_PASS(tr_path_join(path, s->from.text, "generation_config.json"));
     if (tr_file_exists(path))
         return tr_json_load(path, 1 << 20, out);
     *out = cJSON_CreateObject();
     const cJSON *eos = cJSON_GetObjectItemCaseSensitive(s->model->config, "eos_token_id");
     cJSON *copy = eos ? cJSON_Duplicate(eos, true) : NULL;
     if (!*out || (eos && !copy) || (copy && !cJSON_AddItemToObject(*out, "eos_token_id", copy)))
-        TR_TRY(tr_fail(TR_NOMEM, "generation_config.json: out of memory"));
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "generation_config.json: out of memory");
+    return TR_OK;
 }
 
 static enum tr_status add_id(cJSON *config, int32_t id)

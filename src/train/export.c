@@ -64,7 +64,6 @@ static enum tr_status add_entry(struct folding *f, const char *module, const cha
 /* Every A and B; a module has either names of a linear or of an embedding. */
 static enum tr_status find_entries(struct folding *f)
 {
-    enum tr_status st = TR_OK;
     f->e = calloc(4 * f->choice.n + 1, sizeof *f->e);
     if (!f->e)
         return tr_fail(TR_NOMEM, "export: out of memory");
@@ -73,13 +72,12 @@ static enum tr_status find_entries(struct folding *f)
         if (!t->is_target)
             continue;
         f->r = tr_max64(f->r, t->r);
-        TR_TRY(add_entry(f, t->module, ".lora_A.weight", true, t->scale));
-        TR_TRY(add_entry(f, t->module, ".lora_B.weight", false, t->scale));
-        TR_TRY(add_entry(f, t->module, ".lora_embedding_A", true, t->scale));
-        TR_TRY(add_entry(f, t->module, ".lora_embedding_B", false, t->scale));
+        TR_PASS(add_entry(f, t->module, ".lora_A.weight", true, t->scale));
+        TR_PASS(add_entry(f, t->module, ".lora_B.weight", false, t->scale));
+        TR_PASS(add_entry(f, t->module, ".lora_embedding_A", true, t->scale));
+        TR_PASS(add_entry(f, t->module, ".lora_embedding_B", false, t->scale));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* One tensor, scaled and filled up to rank r. */
@@ -196,21 +194,19 @@ struct adapter_filling {
 static enum tr_status fill_dir(void *ctx, const char *dir, const char *temp)
 {
     const struct adapter_filling *f = ctx;
-    enum tr_status st = TR_OK;
     char weights[TR_PATH_MAX], config[TR_PATH_MAX];
     for (size_t i = 0; tr_copied_files[i]; i++)
-        TR_TRY(copy_file(f->s->dir, dir, temp, tr_copied_files[i]));
-    TR_TRY(tr_path_join(weights, temp, TR_ADAPTER_WEIGHTS));
-    TR_TRY(tr_path_join(config, temp, TR_ADAPTER_CONFIG));
+        TR_PASS(copy_file(f->s->dir, dir, temp, tr_copied_files[i]));
+    TR_PASS(tr_path_join(weights, temp, TR_ADAPTER_WEIGHTS));
+    TR_PASS(tr_path_join(config, temp, TR_ADAPTER_CONFIG));
     if (f->to == TR_EXPORT_VLLM) {
-        TR_TRY(export_vllm(f->s, dir, weights, config));
+        TR_PASS(export_vllm(f->s, dir, weights, config));
     } else {
-        TR_TRY(copy_file(f->s->dir, dir, temp, "README.md"));
-        TR_TRY(copy_file(f->s->dir, dir, temp, TR_ADAPTER_WEIGHTS));
-        TR_TRY(copy_file(f->s->dir, dir, temp, TR_ADAPTER_CONFIG));
+        TR_PASS(copy_file(f->s->dir, dir, temp, "README.md"));
+        TR_PASS(copy_file(f->s->dir, dir, temp, TR_ADAPTER_WEIGHTS));
+        TR_PASS(copy_file(f->s->dir, dir, temp, TR_ADAPTER_CONFIG));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, const char *out)

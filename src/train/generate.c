@@ -57,7 +57,6 @@ static void size_chunks(struct tr_generator *g)
 
 static enum tr_status open_models(struct tr_generator *g)
 {
-    enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1,
                                     .sequence_length = 1,
                                     .n_positions = g->n_context,
@@ -65,15 +64,14 @@ static enum tr_status open_models(struct tr_generator *g)
                                     .dropout = 0,
                                     .ignore_keys = g->cfg->ignore_config_keys,
                                     .wants_logits = true };
-    TR_TRY(open_model(g, &opt, &g->one));
+    TR_PASS(open_model(g, &opt, &g->one));
     opt.wants_last = !g->wants_each;
     opt.sequence_length = g->n_small;
-    TR_TRY(open_model(g, &opt, &g->small));
+    TR_PASS(open_model(g, &opt, &g->small));
     opt.sequence_length = g->n_large;
     if (g->n_large)
-        TR_TRY(open_model(g, &opt, &g->large));
-out:
-    return st;
+        TR_PASS(open_model(g, &opt, &g->large));
+    return TR_OK;
 }
 
 static void add_stops(struct tr_generator *g, const cJSON *j)

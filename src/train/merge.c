@@ -233,7 +233,6 @@ static enum tr_status read_tokens(struct tr_merge *x, const struct tr_adapter_mo
 
 static enum tr_status prepare_weight(struct tr_merge *x, int param, const char *name, int n_module)
 {
-    enum tr_status st = TR_OK;
     struct merge_delta *d = &x->d;
     const struct tr_adapter_module *module = find_module(x, name, n_module);
     int a = find_part(x, name, n_module, ".lora_A.weight"), b = find_part(x, name, n_module, ".lora_B.weight"),
@@ -243,26 +242,25 @@ static enum tr_status prepare_weight(struct tr_merge *x, int param, const char *
         a = find_part(x, name, n_module, ".lora_embedding_A");
         b = find_part(x, name, n_module, ".lora_embedding_B");
     }
-    TR_TRY(read_tokens(x, module, name, n_module));
+    TR_PASS(read_tokens(x, module, name, n_module));
     if (a < 0 || b < 0 || !module)
         return TR_OK;
     const struct tr_param *pa = &x->adapted->param[a], *pb = &x->adapted->param[b];
     float scale = (float)module->target.scale;
     d->r = pa->dim[0];
     d->is_by_row = !is_embedding && module->kind != TR_MODULE_CONV1D;
-    TR_TRY(read_part(x, d->is_by_row ? b : a, &d->left));
-    TR_TRY(read_part(x, d->is_by_row ? a : b, &d->right));
+    TR_PASS(read_part(x, d->is_by_row ? b : a, &d->left));
+    TR_PASS(read_part(x, d->is_by_row ? a : b, &d->right));
     if (d->is_by_row) {
         for (int64_t i = 0; i < pb->n; i++)
             d->left[i] *= scale;
     } else {
-        TR_TRY(transpose(&d->left, pa->dim[0], pa->dim[1], scale));
-        TR_TRY(transpose(&d->right, pb->dim[0], pb->dim[1], 1));
+        TR_PASS(transpose(&d->left, pa->dim[0], pa->dim[1], scale));
+        TR_PASS(transpose(&d->right, pb->dim[0], pb->dim[1], 1));
     }
     if (magnitude >= 0)
-        TR_TRY(find_factors(x, param, magnitude));
-out:
-    return st;
+        TR_PASS(find_factors(x, param, magnitude));
+    return TR_OK;
 }
 
 static enum tr_status prepare_bias(struct tr_merge *x, int param, int n_module)
@@ -326,20 +324,17 @@ out:
 
 static enum tr_status find_scales(struct tr_merge *x, int param)
 {
-    enum tr_status st = TR_OK;
     int64_t n_all = x->plain->param[param].n, grain = tr_packed_format(x->packed)->grain, n = count_grains(x, n_all);
     x->d.scales = malloc((size_t)n * sizeof *x->d.scales);
     if (!x->d.scales)
-        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+        return tr_fail(TR_NOMEM, "merge: out of memory");
     for (int64_t at = 0; at < n_all; at += TR_IO_CHUNK) {
         int64_t n_here = tr_min64(TR_IO_CHUNK, n_all - at);
-        TR_TRY(read_plain(x, param, at, n_here, x->x));
+        TR_PASS(read_plain(x, param, at, n_here, x->x));
         tr_packed_encode(x->packed, x->x, n_here, x->grains);
         tr_packed_get_scales(x->packed, x->grains, count_grains(x, n_here), x->d.scales + at / grain);
     }
-    TR_TRY(round_scales(x->d.scales, n));
-out:
-    return st;
+    return round_scales(x->d.scales, n);
 }
 
 /* Is the parameter one that the run held packed? */
@@ -388,11 +383,10 @@ static enum tr_status merged(void *ctx, enum tr_state what, int param, int64_t f
 {
     struct tr_merge *x = ctx;
     const struct tr_param *p = &x->plain->param[param];
-    enum tr_status st = TR_OK;
     TR_BUG_ON(what != TR_S_VALUE || n > TR_IO_CHUNK);
     if (x->d.param != param)
-        TR_TRY(prepare(x, param));
-    TR_TRY(read_base(x, param, first, n, x->x));
+        TR_PASS(prepare(x, param));
+    TR_PASS(read_base(x, param, first, n, x->x));
     add_delta(x, p, first, n, x->x);
     for (int64_t i = 0; x->d.factor && i < n; i++)
         x->x[i] *= x->d.factor[output_of(&x->d, p, first + i)];
@@ -404,8 +398,7 @@ static enum tr_status merged(void *ctx, enum tr_state what, int param, int64_t f
         tr_convert(x->rounded, x->dtype, x->x, TR_F32, (size_t)n);
     }
     *out = x->x;
-out:
-    return st;
+    return TR_OK;
 }
 
 struct tr_store tr_merge_store(struct tr_merge *x, enum tr_onto onto)

@@ -131,27 +131,25 @@ out:
 /* The weights of the reference, where those of the model will be. A new adapter begins as no change of its base. */
 static enum tr_status load_weights(const struct tr_reference *r)
 {
-    enum tr_status st = TR_OK;
     const struct tr_config *cfg = r->s->cfg;
     const struct tr_dirs *from = &r->s->from;
     struct tr_store store = tr_exec_store(r->e);
     float *buf = (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE);
     const char *base = cfg->ref_model ? cfg->ref_model : from->base;
     if (cfg->ref_model && tr_dir_has(cfg->ref_model, TR_ADAPTER_CONFIG))
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "ref_model %s is an adapter; merge it into its base with trireme ckpt merge, and name "
                        "what that writes",
-                       cfg->ref_model));
+                       cfg->ref_model);
     if (cfg->from_scratch && !cfg->ref_model)
         return tr_load_random(&store, (uint64_t)cfg->seed, r->pool, buf);
     if (cfg->ref_model)
-        TR_TRY(tr_load_weights(&store, base, buf, NULL));
+        TR_PASS(tr_load_weights(&store, base, buf, NULL));
     else
-        TR_TRY(tr_dirs_load(from, &store, buf));
+        TR_PASS(tr_dirs_load(from, &store, buf));
     if (from->adapter && (cfg->ref_model || !from->dir))
-        TR_TRY(tr_load_new_adapter(&store, base, (uint64_t)cfg->seed, r->pool, buf));
-out:
-    return st;
+        TR_PASS(tr_load_new_adapter(&store, base, (uint64_t)cfg->seed, r->pool, buf));
+    return TR_OK;
 }
 
 /* Every rank runs the same number of batches, because gathers are collective. */

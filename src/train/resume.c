@@ -20,29 +20,26 @@ static enum tr_status reduce(struct tr_trainer *t, enum tr_reduce_op op, int64_t
 /* All ranks learn whether the load failed on any of them; the first one's cause becomes a line of notes. */
 static enum tr_status share_failure(struct tr_trainer *t, bool has_failed, bool *any, struct tr_str *notes)
 {
-    enum tr_status st = TR_OK;
     int64_t last = has_failed ? t->mesh->world - t->mesh->rank : 0, text[CAUSE_WORDS] = { 0 };
-    TR_TRY(reduce(t, TR_MAX, &last, 1, "resume: is it loaded?"));
+    TR_PASS(reduce(t, TR_MAX, &last, 1, "resume: is it loaded?"));
     *any = last > 0;
     if (!*any)
         return TR_OK;
     int rank = t->mesh->world - (int)last;
     if (rank == t->mesh->rank)
         (void)snprintf((char *)text, sizeof text, "%s", tr_error_text());
-    TR_TRY(reduce(t, TR_SUM, text, CAUSE_WORDS, "resume: why not?"));
+    TR_PASS(reduce(t, TR_SUM, text, CAUSE_WORDS, "resume: why not?"));
     ((char *)text)[sizeof text - 1] = 0;
     tr_str_addf(notes, "rank %d cannot use checkpoint-%" PRId64 ", an older one is tried: %s\n", rank,
                 t->checkpoint.step, (char *)text);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Every rank has found one by itself, and disks differ: the oldest of them counts, or the search goes on below it. */
 static enum tr_status agree(struct tr_trainer *t, bool *is_agreed, int64_t *below, struct tr_str *notes)
 {
-    enum tr_status st = TR_OK;
     int64_t mine = t->has_checkpoint ? t->checkpoint.step : -1, x[2] = { mine, -mine };
-    TR_TRY(reduce(t, TR_MAX, x, 2, "resume: which checkpoint?"));
+    TR_PASS(reduce(t, TR_MAX, x, 2, "resume: which checkpoint?"));
     int64_t newest = x[0], oldest = -x[1];
     *is_agreed = newest == oldest;
     if (*is_agreed)
@@ -55,8 +52,7 @@ static enum tr_status agree(struct tr_trainer *t, bool *is_agreed, int64_t *belo
     tr_str_addf(notes, "not all ranks can use checkpoint-%" PRId64 "; checkpoint-%" PRId64 " is tried\n", newest,
                 oldest);
     *below = oldest + 1;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* A load has failed. The checkpoint is to blame when it does not verify any more: a fault of the disk, not bad input.
@@ -162,16 +158,14 @@ out:
 
 enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes)
 {
-    enum tr_status st = TR_OK;
     const char *resume = t->cfg->resume_from_checkpoint;
     if (strcmp(resume, "auto") == 0)
-        TR_TRY(resume_newest(t, notes));
+        TR_PASS(resume_newest(t, notes));
     else if (strcmp(resume, "none") != 0)
-        TR_TRY(resume_named(t, resume));
+        TR_PASS(resume_named(t, resume));
     if (t->has_checkpoint) {
         t->first_step = t->steps_done = t->state.step;
         t->tokens_done = t->state.tokens;
     }
-out:
-    return st;
+    return TR_OK;
 }

@@ -47,14 +47,12 @@ static void write_card(const struct tr_dirs *from, struct tr_str *out)
 static enum tr_status adapter_texts(const struct tr_saving_options *opt, struct tr_str text[3])
 {
     const struct tr_dirs *from = &opt->s->from;
-    enum tr_status st = TR_OK;
     char path[PATH_MAX], quant[TR_CONFIG_QUANT_MAX];
     write_card(from, &text[0]);
-    TR_TRY(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
-                            tr_config_quant(opt->s->cfg, quant), tr_adapter_start_name(from->adapter), &text[1]));
-    TR_TRY(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
-out:
-    return st;
+    TR_PASS(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
+                             tr_config_quant(opt->s->cfg, quant), tr_adapter_start_name(from->adapter), &text[1]));
+    TR_PASS(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
+    return TR_OK;
 }
 
 /* All small files that are not those of the model; *n of them. */
@@ -285,30 +283,26 @@ static enum tr_status restore(struct tr_saving *v, int64_t step)
 /* Starts a save. With `waits` the checkpoint is on the disk afterwards, or *is_late is set. */
 static enum tr_status save(struct tr_saving *v, int64_t step, int64_t tokens, bool waits, bool *is_late)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(start(v, step, tokens));
+    TR_PASS(start(v, step, tokens));
     if (waits)
-        TR_TRY(wait_for(v, v->cfg->save_timeout, is_late));
+        TR_PASS(wait_for(v, v->cfg->save_timeout, is_late));
     if (v->cfg->verify_restore && !*is_late && v->saved_step == step)
-        TR_TRY(restore(v, step));
-out:
-    return st;
+        TR_PASS(restore(v, step));
+    return TR_OK;
 }
 
 static enum tr_status after_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
 {
-    enum tr_status st = TR_OK;
     bool is_late = false;
     if (tr_saver_is_busy(v->saver))
-        TR_TRY(poll_save(v));
+        TR_PASS(poll_save(v));
     if (!is_due)
         return TR_OK;
-    TR_TRY(wait_for(v, v->cfg->save_wait, &is_late));
+    TR_PASS(wait_for(v, v->cfg->save_wait, &is_late));
     if (is_late)
         return skip(v, step);
-    TR_TRY(save(v, step, tokens, v->waits, &is_late));
-out:
-    return st;
+    TR_PASS(save(v, step, tokens, v->waits, &is_late));
+    return TR_OK;
 }
 
 enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
@@ -321,16 +315,14 @@ enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, in
 
 enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t tokens)
 {
-    enum tr_status st = TR_OK;
     bool is_late = false;
     v->enter_us = tr_clock_us();
-    TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
+    TR_PASS(wait_for(v, v->cfg->save_timeout, &is_late));
     if (!is_late && v->saved_step != step)
-        TR_TRY(save(v, step, tokens, true, &is_late));
+        TR_PASS(save(v, step, tokens, true, &is_late));
     if (is_late)
         report_fault(v, 0, "the last checkpoint is given up", "the disk does not answer");
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_saving_model(struct tr_saving *v)

@@ -260,75 +260,67 @@ out:
 static enum tr_status read_best(const cJSON *j, struct tr_run_best *out)
 {
     const cJSON *best = cJSON_GetObjectItemCaseSensitive(j, "best");
-    enum tr_status st = TR_OK;
     if (!cJSON_IsObject(best))
         return TR_OK;
     const cJSON *loss = cJSON_GetObjectItemCaseSensitive(best, "loss");
-    TR_TRY(tr_json_int(best, "step", true, 0, INT64_C(1) << 52, &out->step));
+    TR_PASS(tr_json_int(best, "step", true, 0, INT64_C(1) << 52, &out->step));
     out->exists = cJSON_IsNumber(loss);
     out->loss = out->exists ? loss->valuedouble : 0;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_patience(const cJSON *j, struct tr_run_patience *out)
 {
     const cJSON *p = cJSON_GetObjectItemCaseSensitive(j, "patience");
-    enum tr_status st = TR_OK;
     if (!cJSON_IsObject(p))
         return TR_OK;
-    TR_TRY(tr_json_int(p, "step", true, 0, INT64_C(1) << 52, &out->best_step));
-    TR_TRY(tr_json_int(p, "worse", true, 0, INT64_C(1) << 52, &out->n_worse));
-    TR_TRY(tr_json_real(p, "loss", true, &out->best));
+    TR_PASS(tr_json_int(p, "step", true, 0, INT64_C(1) << 52, &out->best_step));
+    TR_PASS(tr_json_int(p, "worse", true, 0, INT64_C(1) << 52, &out->n_worse));
+    TR_PASS(tr_json_real(p, "loss", true, &out->best));
     out->exists = true;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Absent or null: the scale stays as in a new run (another dtype was saved, and --allow_change permitted it). */
 static enum tr_status read_scaler(const cJSON *j, int64_t step, struct tr_scaler *s)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "loss_scale");
-    enum tr_status st = TR_OK;
     int64_t scale = 0;
     if (!cJSON_IsObject(saved) || s->scale == 0)
         return TR_OK;
-    TR_TRY(tr_json_int(saved, "scale", true, TR_SCALE_LEAST, TR_SCALE_MOST, &scale));
-    TR_TRY(tr_json_int(saved, "good_steps", true, 0, TR_SCALE_GROWS_AFTER, &s->n_good));
-    TR_TRY(tr_json_int(saved, "skipped", true, 0, step, &s->n_skipped));
+    TR_PASS(tr_json_int(saved, "scale", true, TR_SCALE_LEAST, TR_SCALE_MOST, &scale));
+    TR_PASS(tr_json_int(saved, "good_steps", true, 0, TR_SCALE_GROWS_AFTER, &s->n_good));
+    TR_PASS(tr_json_int(saved, "skipped", true, 0, step, &s->n_skipped));
     if ((scale & (scale - 1)) != 0)
-        TR_TRY(tr_fail(TR_USAGE, "state.json: loss_scale %" PRId64 " is not a power of two", scale));
+        return tr_fail(TR_USAGE, "state.json: loss_scale %" PRId64 " is not a power of two", scale);
     s->scale = (double)scale;
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Absent: the saved run had no amax history; the first step takes its scales from the current values. */
 static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_history *p)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "fp8_past"), *x;
-    enum tr_status st = TR_OK;
     int64_t n_steps = 0;
     size_t i = 0;
     if (!cJSON_IsObject(saved) || !p || p->n == 0)
         return TR_OK;
-    TR_TRY(tr_json_int(saved, "steps", true, 0, step, &n_steps));
+    TR_PASS(tr_json_int(saved, "steps", true, 0, step, &n_steps));
     const cJSON *largest = cJSON_GetObjectItemCaseSensitive(saved, "largest");
     cJSON_ArrayForEach(x, largest)
     {
         if (i < TR_AMAX_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
             p->amax[i++] = (float)x->valuedouble;
         else
-            TR_TRY(tr_fail(
+            return tr_fail(
                 TR_USAGE,
-                "state.json: fp8_past: element %zu is not a finite number of at least 0, or this model has fewer", i));
+                "state.json: fp8_past: element %zu is not a finite number of at least 0, or this model has fewer", i);
     }
     if (i != TR_AMAX_STEPS * p->n)
-        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, but this model needs %zu", i,
-                       TR_AMAX_STEPS * p->n));
+        return tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, but this model needs %zu", i,
+                       TR_AMAX_STEPS * p->n);
     p->n_steps = n_steps;
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct tr_run_state *s,

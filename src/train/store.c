@@ -126,7 +126,6 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
     size_t size = size_of(e, what, param), words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
-    enum tr_status st = TR_OK;
     bool holds = tr_param_is_first(&tr_exec_compiled(e)->place, param);
     memset(out, 0, words * sizeof(int64_t));
     for (int64_t at = first; holds && at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0;
@@ -136,7 +135,7 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
             tr_device_copy_now(tr_exec_device(e), (char *)out + (size_t)(at - first + begin - local) * size,
                                base + begin * (int64_t)size, (size_t)(end - begin) * size);
     }
-    TR_TRY(tr_device_sync(tr_exec_device(e), TR_STREAM_COMPUTE));
+    TR_PASS(tr_device_sync(tr_exec_device(e), TR_STREAM_COMPUTE));
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = TR_I64,
                          .op = TR_SUM,
@@ -145,13 +144,12 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
                          .count = words,
                          .site = "join the parts of a tensor" };
     if (holds && tr_exec_is_sharded(e, what))
-        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
+        TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
     if (holds && shard.is_split)
-        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
+        TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
     if (joins_stages(e))
-        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_PP), &c));
-out:
-    return st;
+        TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_PP), &c));
+    return TR_OK;
 }
 
 static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)

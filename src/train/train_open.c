@@ -64,7 +64,6 @@ out:
 
 static enum tr_status open_weights(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
     float *buf = (float *)(void *)tr_exec_arena(t->e, TR_A_SAVE);
     const struct tr_load_result loaded = t->loaded;
@@ -72,11 +71,11 @@ static enum tr_status open_weights(struct tr_trainer *t)
     if (t->has_checkpoint) {
         tr_error_clear(); /* it was loaded when it was chosen */
     } else if (t->cfg->from_scratch) {
-        TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
+        TR_PASS(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
-        TR_TRY(tr_dirs_load(&t->s->from, &store, buf));
+        TR_PASS(tr_dirs_load(&t->s->from, &store, buf));
         if (!t->s->from.dir)
-            TR_TRY(tr_load_new_adapter(&store, t->s->from.base, (uint64_t)t->cfg->seed, t->pool, buf));
+            TR_PASS(tr_load_new_adapter(&store, t->s->from.base, (uint64_t)t->cfg->seed, t->pool, buf));
     }
     if (loaded.n_new > 0 && tr_format(text, sizeof text,
                                       "%" PRId64 " parameters were frozen in the checkpoint and learn now: their "
@@ -88,28 +87,25 @@ static enum tr_status open_weights(struct tr_trainer *t)
                                           "parameters that are frozen now: they are dropped",
                                           loaded.n_dropped) == TR_OK)
         tr_observe_message(t->ob, text);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* Begins a new generation of the run. A resume from a named step sets newer checkpoints aside, because they belong to
  * the abandoned continuation. */
 static enum tr_status begin_generation(struct tr_trainer *t, struct tr_str *notes)
 {
-    enum tr_status st = TR_OK;
     struct tr_str origin = { 0 };
     size_t n = 0;
     tr_origin_write(&origin);
     t->state.origin = origin.p; /* freed with the run */
-    TR_TRY(tr_ckpt_lock_write(t->lock, t->state.run_id, t->state.generation));
+    TR_PASS(tr_ckpt_lock_write(t->lock, t->state.run_id, t->state.generation));
     if (!t->has_checkpoint || strcmp(t->cfg->resume_from_checkpoint, "auto") == 0)
         return TR_OK;
-    TR_TRY(tr_ckpt_set_aside(t->cfg->output, t->first_step, t->state.generation, &n));
+    TR_PASS(tr_ckpt_set_aside(t->cfg->output, t->first_step, t->state.generation, &n));
     if (n)
         tr_str_addf(notes, "%zu checkpoints after step %" PRId64 " are set aside as checkpoint-*.aside-%" PRId64 "\n",
                     n, t->first_step, t->state.generation);
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
@@ -120,7 +116,6 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
 
 static enum tr_status open_mesh(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
     const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)",
                                               "memory_budget" };
@@ -131,13 +126,11 @@ static enum tr_status open_mesh(struct tr_trainer *t)
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
     env.notes = &t->join_notes;
-    TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
-                        t->s->axis, &t->mesh));
+    TR_PASS(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
+                         t->s->axis, &t->mesh));
     int n = 5;
     n += tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - n, names + n, values + n);
-    TR_TRY(tr_mesh_agree(t->mesh, names, values, n));
-out:
-    return st;
+    return tr_mesh_agree(t->mesh, names, values, n);
 }
 
 /* A new run must not start beside checkpoints of another run: a restart would take the newest of either. It must not
@@ -145,7 +138,6 @@ out:
 enum tr_status tr_check_output(const struct tr_config *cfg)
 {
     static const char *const kept[] = { TR_NAMES_KEPT };
-    enum tr_status st = TR_OK;
     struct stat out, model;
     if (stat(cfg->output, &out) != 0)
         return TR_OK;
@@ -154,12 +146,11 @@ enum tr_status tr_check_output(const struct tr_config *cfg)
     if (stat(cfg->model, &model) == 0 && out.st_dev == model.st_dev && out.st_ino == model.st_ino)
         return tr_fail(TR_USAGE, "output %s is the model's own directory; name another --output", cfg->output);
     for (size_t i = 0; i < TR_COUNT_OF(kept); i++)
-        TR_TRY(tr_out_check(cfg->output, kept[i]));
+        TR_PASS(tr_out_check(cfg->output, kept[i]));
     if (strcmp(cfg->resume_from_checkpoint, "none") != 0)
         return TR_OK;
-    TR_TRY(tr_ckpt_check_new(cfg->output));
-out:
-    return st;
+    TR_PASS(tr_ckpt_check_new(cfg->output));
+    return TR_OK;
 }
 
 /* A directory is a model or an adapter: readers would take the one for the other. */
@@ -210,21 +201,18 @@ static struct tr_track_options trackers_of(const struct tr_trainer *t, const cha
 
 static enum tr_status open_setup(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_failpoint("train.start"));
-    TR_TRY(tr_gemm_select(t->cfg->gemm, &t->gemm));
-    TR_TRY(tr_setup_open_advised(t->cfg, -1, &t->s));
-    TR_TRY(tr_state_new(&t->state));
+    TR_PASS(tr_failpoint("train.start"));
+    TR_PASS(tr_gemm_select(t->cfg->gemm, &t->gemm));
+    TR_PASS(tr_setup_open_advised(t->cfg, -1, &t->s));
+    TR_PASS(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
-    TR_TRY(tr_state_check_allowed(t->cfg));
+    TR_PASS(tr_state_check_allowed(t->cfg));
     const struct tr_track_options trackers = trackers_of(t, NULL);
-    TR_TRY(tr_track_check(&trackers));
-    TR_TRY(check_inputs(t));
-    TR_TRY(tr_room_check(t->s->compiled, t->s, NULL));
-    TR_TRY(tr_disk_check(t->s, t->cfg->max_steps));
-    TR_TRY(tr_self_test(&t->arithmetic));
-out:
-    return st;
+    TR_PASS(tr_track_check(&trackers));
+    TR_PASS(check_inputs(t));
+    TR_PASS(tr_room_check(t->s->compiled, t->s, NULL));
+    TR_PASS(tr_disk_check(t->s, t->cfg->max_steps));
+    return tr_self_test(&t->arithmetic);
 }
 
 static void close_setup(struct tr_trainer *t)
@@ -260,22 +248,20 @@ static void close_data(struct tr_trainer *t)
 /* Opens the mesh. The first rank locks the output directory before anything is written. */
 static enum tr_status open_join(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     const char *output = t->cfg->output;
-    TR_TRY(open_mesh(t));
-    TR_TRY(tr_failpoint("train.has_joined"));
-    TR_TRY(tr_room_check_hosts(t->mesh, t->s));
+    TR_PASS(open_mesh(t));
+    TR_PASS(tr_failpoint("train.has_joined"));
+    TR_PASS(tr_room_check_hosts(t->mesh, t->s));
     if (tr_trainer_is_first(t)) {
-        TR_TRY(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
-        TR_TRY(tr_ckpt_sweep(output, NULL));
-        TR_TRY(tr_disk_reserve(t->s, &t->reserve));
+        TR_PASS(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
+        TR_PASS(tr_ckpt_sweep(output, NULL));
+        TR_PASS(tr_disk_reserve(t->s, &t->reserve));
     }
-    TR_TRY(tr_trainer_meet(t, "output directory is ready"));
+    TR_PASS(tr_trainer_meet(t, "output directory is ready"));
     if (tr_phase_open(output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
         tr_error_clear(); /* the run continues without the watchdog's view */
     tr_stack_on_signal(output, t->s->env.rank);
-out:
-    return st;
+    return TR_OK;
 }
 
 /* The lock is released last: until then a peer may still write. */
@@ -307,18 +293,16 @@ static void close_memory(struct tr_trainer *t)
 /* The references of pairs, before any weight of the run is loaded: they are those of the start, also in a resume. */
 static enum tr_status open_reference(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
     bool has_loaded = false;
     struct tr_reference r = { t->s, t->e, t->pool, cache };
     if (!tr_pair_needs_reference(tr_config_pair(t->cfg).loss))
         return TR_OK;
-    TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
-    TR_TRY(tr_reference_fill(&r, t->data, &has_loaded, &t->join_notes));
+    TR_PASS(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
+    TR_PASS(tr_reference_fill(&r, t->data, &has_loaded, &t->join_notes));
     if (t->eval_data)
-        TR_TRY(tr_reference_fill(&r, t->eval_data, &has_loaded, &t->join_notes));
-out:
-    return st;
+        TR_PASS(tr_reference_fill(&r, t->eval_data, &has_loaded, &t->join_notes));
+    return TR_OK;
 }
 
 /* Opens the log of the run, truncated to the step that it resumes from. Only the first rank writes it. */
@@ -390,37 +374,34 @@ static void close_checkpoint(struct tr_trainer *t)
 /* Reports what a user should know before the first step. */
 static enum tr_status report_inputs(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     char text[256], human[32];
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
-    TR_TRY(tr_format(text, sizeof text,
-                     "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64
-                     " tokens, %d threads, gemm %s",
-                     t->s->model->arch->model_type,
-                     tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
-                     t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads,
-                     tr_gemm_name(t->gemm)));
+    TR_PASS(tr_format(text, sizeof text,
+                      "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64
+                      " tokens, %d threads, gemm %s",
+                      t->s->model->arch->model_type,
+                      tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
+                      t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads,
+                      tr_gemm_name(t->gemm)));
     tr_observe_message(t->ob, text);
     if (t->s->sequence_length > t->s->model->hp.max_positions) {
-        TR_TRY(tr_format(text, sizeof text,
-                         "sequence_length %" PRId64 " is beyond the %" PRId64
-                         " positions that config.json gives the model",
-                         t->s->sequence_length, t->s->model->hp.max_positions));
+        TR_PASS(tr_format(text, sizeof text,
+                          "sequence_length %" PRId64 " is beyond the %" PRId64
+                          " positions that config.json gives the model",
+                          t->s->sequence_length, t->s->model->hp.max_positions));
         tr_observe_message(t->ob, text);
     }
     if (t->first_step > 0) {
-        TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
+        TR_PASS(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_message(t->ob, text);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status open_rest(struct tr_trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
-    enum tr_status st = TR_OK;
     struct tr_saving_options saving = { .s = t->s,
                                         .e = t->e,
                                         .in = &t->inputs,
@@ -432,25 +413,24 @@ static enum tr_status open_rest(struct tr_trainer *t)
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, t->has_color };
     tr_ckpt_release(&t->lease);
-    TR_TRY(tr_failpoint("train.has_loaded"));
-    TR_TRY(tr_saving_open(&saving, &t->saving));
-    TR_TRY(tr_trainer_steer_open(t));
-    TR_TRY(tr_prove_data(&proof, t->ob));
-    TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
-                          tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
+    TR_PASS(tr_failpoint("train.has_loaded"));
+    TR_PASS(tr_saving_open(&saving, &t->saving));
+    TR_PASS(tr_trainer_steer_open(t));
+    TR_PASS(tr_prove_data(&proof, t->ob));
+    TR_PASS(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_flops_per_token(&t->s->compiled->place);
     if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
     else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half of the start time: only where it is reported */
         t->peak_flops = tr_gemm_peak(t->pool);
     if (cfg->profile > 0)
-        TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
-    TR_TRY(report_inputs(t));
+        TR_PASS(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
+    TR_PASS(report_inputs(t));
 #ifdef __GLIBC__
     malloc_trim(0); /* returns the memory that opening used to the system */
 #endif
-out:
-    return st;
+    return TR_OK;
 }
 
 static void close_rest(struct tr_trainer *t)
@@ -481,13 +461,11 @@ static const struct {
 
 enum tr_status tr_trainer_open(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
     for (size_t i = 0; i < TR_COUNT_OF(stages); i++) {
-        TR_TRY(stages[i].open(t));
+        TR_PASS(stages[i].open(t));
         tr_trainer_lap(t, stages[i].name);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 void tr_trainer_close(struct tr_trainer *t)

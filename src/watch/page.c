@@ -60,25 +60,23 @@ static enum tr_status add_answer(struct tr_watch_run *const *runs, size_t n_runs
 static enum tr_status add_data(struct tr_watch_run *const *runs, size_t n_runs, struct tr_str *out)
 {
     static const char *const of_run[] = { "/api/run", "/api/ranks", "/api/health", "/api/heat", "/api/timeline" };
-    enum tr_status st = TR_OK;
     char path[64];
     tr_str_addf(out, "<script type=\"application/json\" id=\"data\">{\"written\":%.0f", tr_clock_wall());
-    TR_TRY(add_answer(runs, n_runs, "/api/runs", out));
+    TR_PASS(add_answer(runs, n_runs, "/api/runs", out));
     for (size_t r = 0; r < n_runs; r++) {
         for (size_t i = 0; i < TR_COUNT_OF(of_run); i++) {
             (void)snprintf(path, sizeof path, "%s?run=%zu", of_run[i], r);
-            TR_TRY(add_answer(runs, n_runs, path, out));
+            TR_PASS(add_answer(runs, n_runs, path, out));
         }
         (void)snprintf(path, sizeof path, "/api/series?run=%zu&n=%d", r, FILE_POINTS);
-        TR_TRY(add_answer(runs, n_runs, path, out));
+        TR_PASS(add_answer(runs, n_runs, path, out));
         for (int i = 0; i < FILE_LOGS; i++) {
             (void)snprintf(path, sizeof path, "/api/log?run=%zu&which=%d", r, i);
-            TR_TRY(add_answer(runs, n_runs, path, out));
+            TR_PASS(add_answer(runs, n_runs, path, out));
         }
     }
     tr_str_addf(out, "}</script>\n");
-out:
-    return st;
+    return TR_OK;
 }
 
 /* The asset whose tag begins at p, and in *n the bytes of that tag; NULL: none does. */
@@ -100,14 +98,13 @@ static const struct tr_asset *asset_at(const char *p, size_t *n)
 enum tr_status tr_watch_html(struct tr_watch_run *const *runs, size_t n_runs, struct tr_str *out)
 {
     static const char charset[] = "<meta charset=\"utf-8\">\n";
-    enum tr_status st = TR_OK;
     bool has_data = false;
     for (const char *p = tr_assets[0].text; *p;) {
         size_t n;
         const struct tr_asset *a = asset_at(p, &n);
         bool is_script = a && strstr(a->type, "javascript") != NULL;
         if (is_script && !has_data)
-            TR_TRY(add_data(runs, n_runs, out));
+            TR_PASS(add_data(runs, n_runs, out));
         has_data |= is_script;
         if (a) {
             tr_str_addf(out, "<%s>", is_script ? "script" : "style");
@@ -124,7 +121,6 @@ enum tr_status tr_watch_html(struct tr_watch_run *const *runs, size_t n_runs, st
         p += n;
     }
     if (!tr_str_ok(out))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the page"));
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "no memory for the page");
+    return TR_OK;
 }

@@ -125,20 +125,17 @@ static void add_span(void *context, const struct tr_timeline_span *s)
 
 static enum tr_status add_predicted(const cJSON *layout, struct tr_str *out, double *step_s)
 {
-    enum tr_status st = TR_OK;
     struct tr_forecast_query a;
     struct tr_machine machine;
     const char *name = "";
-    TR_TRY(tr_json_str(layout, "machine", true, &name));
-    TR_TRY(tr_forecast_query_of_json(layout, &a));
+    TR_PASS(tr_json_str(layout, "machine", true, &name));
+    TR_PASS(tr_forecast_query_of_json(layout, &a));
     if (!is_machine_name(name) || a.pp < 1 || a.chunks < 1 || a.dp < 1 || a.tp < 1 || a.cp < 1 || a.pp > STAGES_MAX ||
         a.chunks > STAGES_MAX || a.pp * a.chunks > STAGES_MAX)
-        TR_TRY(tr_fail(TR_USAGE, "no machine to predict with"));
-    TR_TRY(tr_machine_open(name, &machine));
+        return tr_fail(TR_USAGE, "no machine to predict with");
+    TR_PASS(tr_machine_open(name, &machine));
     a.machine = &machine;
-    TR_TRY(tr_timeline_each(&a, PREDICTED_SLOTS, step_s, add_span, out));
-out:
-    return st;
+    return tr_timeline_each(&a, PREDICTED_SLOTS, step_s, add_span, out);
 }
 
 static void make(const struct tr_watch_run *w, struct tr_str *out)
