@@ -6,7 +6,8 @@
  * run must be reproducible, the first of the list is used. Only calls that do not read their output can be timed; a
  * call that adds to its output uses the algorithm of the call that overwrites it. cuBLASLt is column-major: a row-major
  * C = A B is its C^T = B^T A^T. fp32 stays fp32 (no tf32). A product for which the library has no algorithm (unaligned
- * pitches or addresses) runs on a plain kernel.
+ * pitches or addresses) runs on a plain kernel. A product of 16-bit matrices whose rows are not whole packs of 16
+ * bytes, though their pitch is, is cut where the whole packs end: the library's fast kernels want whole packs.
  */
 #include "ops/cuda/library.cuh"
 #include <string.h>
@@ -300,7 +301,7 @@ static struct lt_plan *find(struct gemm_call *x)
     return p;
 }
 
-bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *workspace)
+static bool run_product(const struct tr_call *c, const struct cuda_gemm *g, void *workspace)
 {
     void *aligned = (void *)tr_round_up((size_t)workspace, WORKSPACE_ALIGN);
     struct gemm_call x = { c, library_of(c), g, aligned, true };
@@ -323,6 +324,73 @@ bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *work
     }
     fail(&x, st, "running");
     return true;
+}
+
+/* ---- rows that end inside a pack of 16 bytes ---- */
+
+static const void *element(const void *p, int64_t i, enum tr_dtype t)
+{
+    return p ? (const char *)p + (size_t)i * tr_dtype_bytes(t) : NULL;
+}
+
+/* Elements past the last whole pack of a row; 0: there are none, or the pitch allows no packs. */
+static int64_t past_packs(int64_t n, int64_t ld, enum tr_dtype t)
+{
+    int64_t pack = 16 / (int64_t)tr_dtype_bytes(t);
+    return ld % pack == 0 && n > pack ? n % pack : 0;
+}
+
+/* Columns [first, first + n) of C. */
+static struct cuda_gemm columns_of(struct cuda_gemm g, int64_t first, int64_t n)
+{
+    g.n = n;
+    g.b = element(g.b, g.b_t ? first * g.ldb : first, g.a_dtype);
+    g.c = (void *)element(g.c, first, g.c_dtype);
+    g.d = element(g.d, first, g.c_dtype);
+    g.bias = element(g.bias, first, g.c_dtype);
+    return g;
+}
+
+static struct cuda_gemm rows_of(struct cuda_gemm g, int64_t first, int64_t n)
+{
+    g.m = n;
+    g.a = element(g.a, g.a_t ? first : first * g.lda, g.a_dtype);
+    g.c = (void *)element(g.c, first * g.ldc, g.c_dtype);
+    g.d = element(g.d, first * g.ldd, g.c_dtype);
+    return g;
+}
+
+/* The end of K first, so that the product of the rest adds to it in fp32: only the small part is rounded once more. */
+static bool run_cut_k(const struct tr_call *c, const struct cuda_gemm *g, int64_t first, void *workspace)
+{
+    struct cuda_gemm end = *g, rest = *g;
+    end.k = g->k - first;
+    end.a = element(g->a, g->a_t ? first * g->lda : first, g->a_dtype);
+    end.b = element(g->b, g->b_t ? first : first * g->ldb, g->a_dtype);
+    end.bias = NULL;
+    rest.k = first, rest.d = NULL, rest.ldd = rest.ldc, rest.beta = 0.0f;
+    if (is_repeatable(g)) { /* the rest's algorithm is chosen while it may still overwrite C */
+        struct gemm_call x = { c, library_of(c), &rest, (void *)tr_round_up((size_t)workspace, WORKSPACE_ALIGN), true };
+        (void)find(&x);
+    }
+    rest.beta = 1.0f;
+    return tr_cuda_gemm(c, &end, workspace) && tr_cuda_gemm(c, &rest, workspace);
+}
+
+bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *workspace)
+{
+    bool may_cut = (g->a_dtype == TR_BF16 || g->a_dtype == TR_F16) && !g->gelu_aux;
+    int64_t m = g->a_t ? past_packs(g->m, g->lda, g->a_dtype) : 0;
+    int64_t n = tr_max64(past_packs(g->n, g->ldc, g->c_dtype), g->b_t ? 0 : past_packs(g->n, g->ldb, g->a_dtype));
+    int64_t k =
+        tr_max64(g->a_t ? 0 : past_packs(g->k, g->lda, g->a_dtype), g->b_t ? past_packs(g->k, g->ldb, g->a_dtype) : 0);
+    if (!may_cut || (m == 0 && n == 0 && k == 0))
+        return run_product(c, g, workspace);
+    if (m == 0 && n == 0)
+        return run_cut_k(c, g, g->k - k, workspace);
+    struct cuda_gemm whole = m > 0 ? rows_of(*g, 0, g->m - m) : columns_of(*g, 0, g->n - n);
+    struct cuda_gemm rest = m > 0 ? rows_of(*g, g->m - m, m) : columns_of(*g, g->n - n, n);
+    return tr_cuda_gemm(c, &whole, workspace) && tr_cuda_gemm(c, &rest, workspace);
 }
 
 /* ---- the linear layer ---- */

@@ -179,16 +179,26 @@ __device__ static peak turn_and_read(T *z, const T *next, pack<T, V> *held, int 
     return p;
 }
 
-/* The usual case of training: no bias, cap or scale, whole packs, gradients wanted. There is one block for each
- * multiprocessor. The same loop turns one row into its gradient and reads the next row, so memory reads and writes
- * overlap. The first n_held packs of a thread stay in shared memory between the two passes over a row, the others in
- * the L2 cache. */
+/* Columns from the vocabulary's end to the end of its last pack become -inf, which adds nothing to a sum of exponents
+ * and has the gradient 0, so that a kernel may read whole packs without a check. */
+template <typename T> __global__ void pad_kernel(T *z, int64_t ld, int64_t n_vocab, int64_t width, int64_t n_rows)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n_rows * width)
+        z[i / width * ld + n_vocab + i % width] = from_f32<T>(-INFINITY);
+}
+
+/* The usual case of training: no bias, cap or scale, gradients wanted; the last pack is padded (pad_kernel). There is
+ * one block for each multiprocessor. The same loop turns one row into its gradient and reads the next row, so memory
+ * reads and writes overlap. The first n_held packs of a thread stay in shared memory between the two passes over a row,
+ * the others in the L2 cache. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l, int64_t n_rows, int n_held)
 {
     extern __shared__ uint4 held_bytes[];
     pack<T, V> *held = (pack<T, V> *)held_bytes + threadIdx.x;
-    int n = (int)((l.n_vocab / V + THREADS - 1 - threadIdx.x) / THREADS), m = min(n, n_held); /* packs of this thread */
+    int n = (int)(((l.n_vocab + V - 1) / V + THREADS - 1 - threadIdx.x) / THREADS),
+        m = min(n, n_held); /* packs of this thread */
     float inv_tokens = l.step[TR_STEP_INV_TOKENS];
     peak p = { -INFINITY, 0.0f };
     T *z = z_all + blockIdx.x * l.ld + threadIdx.x * V;
@@ -258,8 +268,11 @@ template <typename T> static void run_loss(const struct head_run *h, int64_t row
     const struct tr_call *c = h->c;
     logits l = logits_of(h, row);
     enum { V = 16 / sizeof(T) };
-    bool is_plain = !l.bias && l.softcap == 0.0f && l.scale == 1.0f && l.n_vocab % V == 0 && l.step;
+    bool is_plain = !l.bias && l.softcap == 0.0f && l.scale == 1.0f && l.step;
+    int64_t pad = ceil_div(l.n_vocab, V) * V - l.n_vocab;
     int shared = 0, n_held = 0;
+    if (is_plain && pad > 0)
+        pad_kernel<T><<<(unsigned)ceil_div(n * pad, 256), 256, 0, stream_of(c)>>>((T *)h->z, l.ld, l.n_vocab, pad, n);
     if (is_plain) {
         (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
         n_held = (shared - 1024) / (THREADS * 16);
