@@ -107,10 +107,8 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
         if (!t->is_target && !t->tokens)
             continue;
-        enum tr_status st = t->tokens ? note_rows(x, t, g->param[p->value[n->in[1]].slot], n)
-                                      : check_site(x, t, is_head, n->op == TR_OP_EMBED);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(t->tokens ? note_rows(x, t, g->param[p->value[n->in[1]].slot], n)
+                          : check_site(x, t, is_head, n->op == TR_OP_EMBED));
         TR_BUG_ON(x->n_sites == SITES_MAX);
         x->site[x->n_sites++] = (struct site){ .node = i,
                                                .is_head = is_head,
@@ -312,9 +310,7 @@ static const struct site *site_at(const struct adapting *x, int node)
 static enum tr_status build_program(struct adapting *x, const struct tr_program *from, struct tr_program **out)
 {
     struct tr_program *p = NULL;
-    enum tr_status st = tr_program_copy(from, &p);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_program_copy(from, &p));
     add_params(x, p);
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
@@ -326,7 +322,7 @@ static enum tr_status build_program(struct adapting *x, const struct tr_program 
             *tr_node_add(p, n.op, n.phase) = n;
     }
     tr_program_check(p, "the adapter");
-    st = p->failed;
+    enum tr_status st = p->failed;
     if (st == TR_OK)
         *out = p;
     else

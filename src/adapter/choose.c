@@ -223,9 +223,7 @@ enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_mo
     struct tr_adapter_choice c;
     int64_t least = INT64_MAX, most = 0;
     char human[32];
-    enum tr_status st = tr_adapter_choose(a, m, &c);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_adapter_choose(a, m, &c));
     for (size_t i = 0; i < c.n; i++) {
         const struct tr_adapter_target *t = &c.module[i].target;
         least = t->is_target ? tr_min64(least, t->r) : least;

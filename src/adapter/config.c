@@ -127,10 +127,10 @@ enum tr_status tr_adapter_halve(struct tr_adapter *a, const char *start)
         a->alpha_pattern[i].value /= factor;
     a->r /= 2;
     a->alpha /= factor;
-    enum tr_status st = tr_adapter_parse_init(start, true, a);
-    if (st == TR_OK && (!is_even || !tr_adapter_changes_base(a)))
-        st = tr_fail(TR_USAGE, "the adapter is not what a start of %s leaves: its ranks are odd", start);
-    return st;
+    TR_PASS(tr_adapter_parse_init(start, true, a));
+    if (!is_even || !tr_adapter_changes_base(a))
+        return tr_fail(TR_USAGE, "the adapter is not what a start of %s leaves: its ranks are odd", start);
+    return TR_OK;
 }
 
 /* A start that is taken out of the base goes with a scale that has a root. */

@@ -159,9 +159,7 @@ enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **
         if (tr_config_is_set(cfg, described[i]))
             return tr_fail(TR_USAGE, "%s: the adapter in %s is continued as its adapter_config.json says; leave it out",
                            described[i], cfg->model);
-    enum tr_status st = tr_adapter_read(cfg->model, out);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_adapter_read(cfg->model, out));
     if (tr_config_is_set(cfg, "lora_dropout"))
         (*out)->dropout = cfg->lora_dropout;
     if (tr_config_is_set(cfg, "loraplus_lr_ratio"))

@@ -246,9 +246,7 @@ out:
 static enum tr_status last_is_conv1d(const struct tr_adapter *a, const struct tr_model *m, bool *out)
 {
     struct tr_adapter_choice c;
-    enum tr_status st = tr_adapter_choose(a, m, &c);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_adapter_choose(a, m, &c));
     *out = false;
     for (size_t i = 0; i < c.n; i++)
         if (c.module[i].target.is_target && c.module[i].kind != TR_MODULE_EMBEDDING)

@@ -335,10 +335,9 @@ static enum tr_status rayleigh_ritz(struct search *x)
 {
     int64_t k = tr_min64(x->block, x->count);
     tr_pool_run(x->pool, x->count, gram_task, x);
-    enum tr_status st = eigen_top(x->gram, x->count, k, x->value, x->mix);
-    if (st == TR_OK)
-        tr_pool_run(x->pool, k, mix_task, x);
-    return st;
+    TR_PASS(eigen_top(x->gram, x->count, k, x->value, x->mix));
+    tr_pool_run(x->pool, k, mix_task, x);
+    return TR_OK;
 }
 
 /* |W^T W v - s^2 v| / s^2 of the first r vectors, the worst against the largest value. */

@@ -379,10 +379,8 @@ enum tr_status tr_json_load(const char *path, size_t max_bytes, cJSON **out)
 {
     char *text = NULL;
     size_t n = 0;
-    enum tr_status st = tr_file_read(path, max_bytes, &text, &n);
-    if (st != TR_OK)
-        return st;
-    st = tr_json_parse(text, n, path, out);
+    TR_PASS(tr_file_read(path, max_bytes, &text, &n));
+    enum tr_status st = tr_json_parse(text, n, path, out);
     free(text);
     return st;
 }

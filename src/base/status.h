@@ -48,8 +48,8 @@ void tr_error_clear(void);
             goto out;                                                                                                  \
     } while (0)
 
-/* Passes a failure on to the caller at once. For functions that own nothing: one that has something to release uses
- * TR_TRY, and a function never mixes the two (tools/lint). */
+/* Passes a failure on to the caller at once. For places where the function owns nothing: one that has something to
+ * release by then uses TR_TRY, and a function never mixes the two (tools/lint). */
 #define TR_PASS(expr)                                                                                                  \
     do {                                                                                                               \
         enum tr_status pass_st = (expr);                                                                               \

@@ -202,10 +202,9 @@ out:
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
     int64_t n_positions = 0;
-    enum tr_status st = tr_setup_positions(cfg, &n_positions);
-    if (st == TR_OK)
-        *out = cfg->sequence_length > 0 ? cfg->sequence_length : tr_min64(n_positions, DEFAULT_LENGTH);
-    return st;
+    TR_PASS(tr_setup_positions(cfg, &n_positions));
+    *out = cfg->sequence_length > 0 ? cfg->sequence_length : tr_min64(n_positions, DEFAULT_LENGTH);
+    return TR_OK;
 }
 
 /* Bytes that recompute auto keeps to. Without a budget that is what the machine has: nine tenths of the memory of the

@@ -78,10 +78,8 @@ static enum tr_status break_lock(const char *output_dir, const char *path, int *
     int err = tr_out_unlink(output_dir, TR_NAME_LOCK);
     if (err)
         return tr_fail(TR_IO, "%s: %s", path, strerror(err));
-    enum tr_status st = open_lock(output_dir, fd);
-    if (st == TR_OK && flock(*fd, LOCK_EX | LOCK_NB) != 0)
-        st = refuse_locked(*fd, output_dir);
-    return st;
+    TR_PASS(open_lock(output_dir, fd));
+    return flock(*fd, LOCK_EX | LOCK_NB) != 0 ? refuse_locked(*fd, output_dir) : TR_OK;
 }
 
 enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out)

@@ -257,9 +257,7 @@ static void find_markers(struct interpreting *x)
 
 static enum tr_status open_item(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = it->scheme->open(hf, it);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(it->scheme->open(hf, it));
     size_t n = 1;
     for (int d = 0; d < it->t.n_dims; d++)
         if (it->t.dims[d] < 1 || !tr_mul_size(n, (size_t)it->t.dims[d], &n) || n > INT64_MAX)

@@ -90,9 +90,7 @@ static enum tr_status open_found(const struct tr_model *m, const char *dir, cons
 {
     size_t n = (size_t)m->n_params + 1; /* one tensor may be there twice */
     *f = (struct found){ 0 };
-    enum tr_status st = open_adapter(dir, sums, hf);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(open_adapter(dir, sums, hf));
     *f = (struct found){ .hf = *hf,
                          .want = calloc(n, sizeof *f->want),
                          .key = calloc(n + 1, sizeof *f->key),

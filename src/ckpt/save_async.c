@@ -239,13 +239,11 @@ static enum tr_status share_cause(struct tr_saver *sv, enum tr_status mine)
     struct tr_save_result *r = &sv->result;
     enum { WORDS = sizeof r->cause / sizeof(int64_t) };
     int64_t last = mine == TR_OK ? 0 : sv->world - sv->rank, text[WORDS] = { 0 };
-    enum tr_status st = reduce(sv, TR_MAX, &last, 1, "save: who failed?");
-    if (st != TR_OK)
-        return st;
+    TR_PASS(reduce(sv, TR_MAX, &last, 1, "save: who failed?"));
     r->rank = sv->world - (int)last;
     if (r->rank == sv->rank)
         memcpy(text, sv->task_cause, sizeof text);
-    st = reduce(sv, TR_SUM, text, WORDS, "save: why?");
+    enum tr_status st = reduce(sv, TR_SUM, text, WORDS, "save: why?");
     memcpy(r->cause, text, sizeof text);
     r->cause[sizeof r->cause - 1] = 0;
     return st;

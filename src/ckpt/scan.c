@@ -50,9 +50,7 @@ static enum tr_status open_member(const char *dir, const char *name, int *out_fd
 {
     char path[TR_PATH_MAX];
     struct stat info;
-    enum tr_status st = tr_path_join(path, dir, name);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_path_join(path, dir, name));
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return tr_fail(TR_IO, "%s: %s", name, errno == ELOOP ? "is a link" : strerror(errno));
@@ -156,9 +154,7 @@ out:
 static enum tr_status check_identity(const char *dir, const char *run_id, const struct tr_ckpt_manifest *m)
 {
     char name[TR_PATH_MAX];
-    enum tr_status st = tr_format(name, sizeof name, "%s", dir);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_format(name, sizeof name, "%s", dir));
     for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
         name[n - 1] = '\0';
     const char *slash = strrchr(name, '/');

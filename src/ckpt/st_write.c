@@ -48,9 +48,7 @@ enum tr_status tr_st_entry_size(const struct tr_st_entry *e, uint64_t *out_elems
 static enum tr_status add_entry(struct tr_str *s, const struct tr_st_entry *e, uint64_t *at, struct write_slot *slot)
 {
     uint64_t n = 0, n_bytes = 0;
-    enum tr_status st = tr_st_entry_size(e, &n, &n_bytes);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_st_entry_size(e, &n, &n_bytes));
     if (n_bytes > INT64_MAX - *at)
         return tr_fail(TR_USAGE, "tensor %s: the file would be larger than 2^63 bytes", e->name);
     if (n && *at % tr_dtype_bytes(e->dtype) != 0)

@@ -72,10 +72,9 @@ static void encode_task(void *ctx, int64_t task, int worker)
 static enum tr_status encode_chunk(struct q4_writing *w, size_t tensor, int64_t first, int64_t n, float *absmax)
 {
     struct encoding e = { w, n, absmax };
-    enum tr_status st = tr_load_floats(&w->source, w->hf, tensor, w->weight[tensor].param, first, n, w->x);
-    if (st == TR_OK)
-        tr_pool_run(w->opt.pool, blocks_of(n, TASK), encode_task, &e);
-    return st;
+    TR_PASS(tr_load_floats(&w->source, w->hf, tensor, w->weight[tensor].param, first, n, w->x));
+    tr_pool_run(w->opt.pool, blocks_of(n, TASK), encode_task, &e);
+    return TR_OK;
 }
 
 static enum tr_status write_absmax(struct q4_writing *w, size_t tensor)
@@ -152,12 +151,10 @@ static enum tr_status write_state(struct q4_writing *w, size_t tensor)
         (void)snprintf(nested, sizeof nested,
                        ", \"nested_blocksize\": %d, \"nested_dtype\": \"float32\", \"nested_offset\": %.17g",
                        TR_Q4_NEST, (double)w->weight[tensor].offset);
-    enum tr_status st = tr_format(
+    TR_PASS(tr_format(
         text, sizeof text,
         "{\"quant_type\": \"%s\", \"blocksize\": %d, \"dtype\": \"%s\", \"shape\": [%" PRId64 ", %" PRId64 "]%s}",
-        tr_storage_q4(w->opt.type)->name, TR_Q4_BLOCK, tr_dtype_name(t->dtype), t->dims[0], t->dims[1], nested);
-    if (st != TR_OK)
-        return st;
+        tr_storage_q4(w->opt.type)->name, TR_Q4_BLOCK, tr_dtype_name(t->dtype), t->dims[0], t->dims[1], nested));
     size_t n = strlen(text);
     memset(text + n, ' ', STATE_BYTES - n);
     return tr_st_writer_add(w->to, text, TR_U8, STATE_BYTES);
@@ -225,10 +222,8 @@ static enum tr_status add_entry(struct q4_writing *w, size_t tensor, const struc
     struct tr_st_entry *e = &w->entries[w->n_entries];
     char name[TR_ST_MAX_NAME + 64];
     bool is_state = r && r->write == write_state;
-    enum tr_status st = tr_format(name, sizeof name, "%s%s%s", t->name, r ? r->tail : "",
-                                  is_state ? tr_storage_q4(w->opt.type)->name : "");
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_format(name, sizeof name, "%s%s%s", t->name, r ? r->tail : "",
+                      is_state ? tr_storage_q4(w->opt.type)->name : ""));
     *e = (struct tr_st_entry){ strdup(name), r ? r->dtype : t->dtype, 1, { 0 } };
     w->parts[w->n_entries] = (struct q4_part){ tensor, r };
     w->file_of[w->n_entries++] = w->weight[tensor].file;

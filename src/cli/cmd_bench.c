@@ -111,10 +111,10 @@ static enum tr_status start_ranks(const struct tr_config *cfg, int n)
                            .has_mpi = cfg->comm == TR_COMM_MPI,
                            .out_fd = STDOUT_FILENO,
                            .err_fd = STDERR_FILENO };
-    enum tr_status st = tr_launch_run(&l, &end);
-    if (st == TR_OK && end.exit_code != 0)
-        st = tr_fail(TR_PEER, "the bench of %d ranks ended with exit code %d", n, end.exit_code);
-    return st;
+    TR_PASS(tr_launch_run(&l, &end));
+    if (end.exit_code != 0)
+        return tr_fail(TR_PEER, "the bench of %d ranks ended with exit code %d", n, end.exit_code);
+    return TR_OK;
 }
 
 enum tr_status cmd_bench(const struct tr_config *cfg)

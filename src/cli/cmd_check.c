@@ -57,9 +57,7 @@ static enum tr_status open_mesh(struct check *k)
 {
     int axis[TR_AXES];
     struct tr_comm_env env;
-    enum tr_status st = tr_mesh_env(&env);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_mesh_env(&env));
     env.timeout_us = (int64_t)(k->cfg->ddp_timeout * 1e6);
     tr_setup_axes(k->cfg, axis);
     const char *engine = k->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)k->cfg->comm);

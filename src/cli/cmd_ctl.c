@@ -127,9 +127,7 @@ static enum tr_status sample(struct ctl *c)
     static char model[] = "--model", prompt[] = "--prompt", device[] = "--device", cpu[] = "cpu",
                 n_new[] = "--max_new_tokens", json[] = "--json";
     const struct tr_config *cfg = NULL;
-    enum tr_status st = ask(c, "save", true);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(ask(c, "save", true));
     if (!c->path[0]) {
         show(c);
         return tr_fail(TR_TIMEOUT, "sample: no checkpoint within %g s; ask again with a longer --wait", c->cfg->wait);
@@ -139,7 +137,7 @@ static enum tr_status sample(struct ctl *c)
     char *argv[] = { model, c->path, prompt, text, device, cpu, n_new, tokens, c->cfg->json ? json : NULL };
     if (!text)
         return tr_fail(TR_NOMEM, "no memory for the prompt");
-    st = tr_config_load(TR_VERB_GENERATE, (int)TR_COUNT_OF(argv) - !c->cfg->json, argv, environ, &cfg);
+    enum tr_status st = tr_config_load(TR_VERB_GENERATE, (int)TR_COUNT_OF(argv) - !c->cfg->json, argv, environ, &cfg);
     if (st == TR_OK)
         st = cmd_generate(cfg);
     tr_config_close(cfg);

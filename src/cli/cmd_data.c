@@ -34,9 +34,7 @@ static enum tr_status print_samples(const struct view *v, uint64_t first, uint64
 {
     for (uint64_t g = first; g <= last; g++) {
         struct tr_proof_row row;
-        enum tr_status st = tr_data_prove(v->d, v->tok, g, &row);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_data_prove(v->d, v->tok, g, &row));
         struct tr_str out = { 0 };
         tr_proof_row_show(&row, v->has_color, SHOWN_TOKENS, &out);
         cli_print(tr_str_ok(&out) ? out.p : "");

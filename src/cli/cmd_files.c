@@ -45,9 +45,7 @@ enum tr_status cmd_config(const struct tr_config *cfg)
     if (sub && strcmp(sub, "import") == 0)
         return print_import(cfg);
     if (sub && strcmp(sub, "completion") == 0) {
-        enum tr_status st = tr_config_completion(word(cfg, 1) ? word(cfg, 1) : "bash", &out);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_config_completion(word(cfg, 1) ? word(cfg, 1) : "bash", &out));
     } else if (sub && strcmp(sub, "man") == 0 && !word(cfg, 1)) {
         tr_config_man_all(&out);
     } else if (sub && strcmp(sub, "man") == 0) {

@@ -61,9 +61,7 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
     struct tr_eval_result r;
     struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000 };
     struct tr_eval_watch watch = { tell_eval, &clock };
-    enum tr_status st = tr_eval(cfg, cfg->quiet ? NULL : &watch, &r);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_eval(cfg, cfg->quiet ? NULL : &watch, &r));
     if (cfg->json)
         print_eval_json(&r);
     else

@@ -57,9 +57,7 @@ static enum tr_status show_ranks(const struct tr_config *cfg, const char *run)
 {
     struct tr_ranks w;
     struct tr_str out = { 0 };
-    enum tr_status st = tr_ranks_open(run, &w);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_ranks_open(run, &w));
     tr_ranks_read(run, &w);
     if (cfg->json)
         add_json(run, &w, &out);

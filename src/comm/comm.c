@@ -142,14 +142,11 @@ static enum tr_status after_compute(struct tr_comm *c)
 
 enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out)
 {
-    enum tr_status st = check_coll(c, coll);
-    if (st == TR_OK)
-        st = after_compute(c);
-    if (st == TR_OK)
-        st = c->ops->post(c, coll, out);
-    if (st == TR_OK)
-        mark(c, *out, coll, TR_MARK_START);
-    return st;
+    TR_PASS(check_coll(c, coll));
+    TR_PASS(after_compute(c));
+    TR_PASS(c->ops->post(c, coll, out));
+    mark(c, *out, coll, TR_MARK_START);
+    return TR_OK;
 }
 
 static int64_t begin_wait(struct tr_comm *c, tr_ticket t, const char *site)

@@ -204,9 +204,7 @@ static enum tr_status move(struct mpi_channel *ch, struct tr_front_op *op)
 /* The announcements are exchanged: compares them, and starts the first round. */
 static enum tr_status begin(struct mpi_channel *ch, struct tr_front_op *op)
 {
-    enum tr_status st = compare(ch);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(compare(ch));
     if (op->is_small)
         take_small(ch, op);
     else

@@ -130,14 +130,12 @@ static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op, con
     const struct nccl_link *l = link_of(c, x);
     struct tr_coll on_host = *x;
     on_host.is_elsewhere = true;
-    enum tr_status st = tr_comm_post(c->host, &on_host, &op->host);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_comm_post(c->host, &on_host, &op->host));
     if (cudaEventRecord(w->ready, w->compute) != cudaSuccess ||
         cudaStreamWaitEvent(l->stream, w->ready, 0) != cudaSuccess)
         return tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu: %s", cudaGetErrorString(cudaGetLastError()));
     mark(c, op->ticket, x, TR_MARK_START, l->stream);
-    st = l->comm ? tr_nccl_result(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
+    enum tr_status st = l->comm ? tr_nccl_result(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
     mark(c, op->ticket, NULL, TR_MARK_END, l->stream);
     if (st == TR_OK && cudaEventRecord(op->done, l->stream) != cudaSuccess)
         st = tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu after %s", tr_coll_name(x->kind));

@@ -31,9 +31,7 @@ static const char *can_use(const struct tr_comm_env *env)
 static enum tr_status open_group(struct shm_world *w, struct shm_group *g, const int *ranks, int rank,
                                  struct tr_front_comm **out)
 {
-    enum tr_status st = tr_front_open_comm(&w->front, sizeof(struct shm_comm), ranks, rank, g->n, out);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_front_open_comm(&w->front, sizeof(struct shm_comm), ranks, rank, g->n, out));
     struct tr_front_comm *c = *out;
     atomic_uint_fast64_t *pairs = at_offset(w, g->pairs_at);
     int n = g->n;

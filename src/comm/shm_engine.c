@@ -125,10 +125,9 @@ static struct tr_front_announced announced_by(const struct shm_channel *ch, int 
 /* All ranks must have announced the same collective. */
 static enum tr_status compare(struct shm_channel *ch, const struct tr_front_op *op)
 {
-    enum tr_status st = TR_OK;
-    for (int i = 0; i < ch->base.n && st == TR_OK; i++)
-        st = tr_front_compare(&ch->base, announced_by(ch, ch->base.me, op->seq), announced_by(ch, i, op->seq));
-    return st;
+    for (int i = 0; i < ch->base.n; i++)
+        TR_PASS(tr_front_compare(&ch->base, announced_by(ch, ch->base.me, op->seq), announced_by(ch, i, op->seq)));
+    return TR_OK;
 }
 
 static void complete(struct shm_channel *ch, struct tr_front_op *op)
@@ -163,9 +162,7 @@ static enum tr_status step(struct shm_channel *ch, struct tr_front_op *op, bool 
     for (enum shm_phase phase = SHM_STAGE; phase < SHM_PHASES; phase++) {
         if (!may_do(ch, phase))
             continue;
-        enum tr_status st = phase == SHM_MIDDLE ? tr_front_failpoint(ch->base.comm->w, "comm.in_reduce") : TR_OK;
-        if (st != TR_OK)
-            return st;
+        TR_PASS(phase == SHM_MIDDLE ? tr_front_failpoint(ch->base.comm->w, "comm.in_reduce") : TR_OK);
         *has_moved = true;
         tr_shm_phase(ch, op, phase, ch->current.done[phase]);
         if (phase == SHM_MIDDLE && ++ch->current.part < ch->current.n_parts && ch->current.is_direct)
@@ -187,9 +184,7 @@ enum tr_status tr_shm_advance(struct tr_front_channel *base, struct tr_front_op 
     if (op->state == TR_FRONT_ANNOUNCED) {
         if (!all_announced(ch, op->seq))
             return TR_OK;
-        enum tr_status st = compare(ch, op);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(compare(ch, op));
         *has_moved = true;
         if (op->is_small) {
             tr_shm_take_small(ch, op);

@@ -185,10 +185,9 @@ static enum tr_status make_segment(const struct tr_comm_env *env, const struct s
         return tr_fail(TR_NOMEM, "shared segment of %zu bytes: %s%s", total, strerror(errno),
                        errno == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "");
     (void)fcntl(*memory, F_ADD_SEALS, F_SEAL_SHRINK); /* no process can shrink it while others use it */
-    enum tr_status st = map_segment(*memory, total, out);
-    if (st == TR_OK)
-        fill_header(*out, env, ranks, total);
-    return st;
+    TR_PASS(map_segment(*memory, total, out));
+    fill_header(*out, env, ranks, total);
+    return TR_OK;
 }
 
 static bool is_hello(int fd, struct shm_hello *he)
@@ -311,9 +310,7 @@ static enum tr_status hear(const struct tr_comm_env *env, struct shm_silent *sil
             close(fd);
             continue;
         }
-        enum tr_status st = admit(fd, &he, c->pid, env, ranks);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(admit(fd, &he, c->pid, env, ranks));
         ++*n_joined;
     }
     return TR_OK;
@@ -338,9 +335,7 @@ static enum tr_status receive_applicants(const struct tr_comm_env *env, struct s
         for (int r = 1; r < env->size; r++)
             if (fds[r].revents) /* ranks send nothing until rank 0 replies: this one is gone */
                 return tr_fail(TR_PEER, "rank %d (pid %d) left before all ranks had joined", r, ranks[r].pid);
-        enum tr_status st = hear(env, silent, fds + env->size, ranks, &n_joined);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(hear(env, silent, fds + env->size, ranks, &n_joined));
         if (fds[0].revents)
             accept_silent(fds[0].fd, silent);
     }

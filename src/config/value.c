@@ -29,9 +29,7 @@ bool tr_bool_parse(const char *text, bool *out)
 static enum tr_status parse_real(const struct option *opt, const char *text, double *out)
 {
     double v = 0;
-    enum tr_status st = tr_parse_real(text, &v);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_parse_real(text, &v));
     if (v < opt->lo || v > opt->hi || (opt->is_open && v == opt->hi))
         return tr_fail(TR_USAGE, "%s is outside %g to %g%s", text, opt->lo, opt->hi,
                        opt->is_open ? " (the end excluded)" : "");

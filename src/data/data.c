@@ -48,9 +48,7 @@ static enum tr_status open_shard_source(struct tr_tokenize *t, const char *path,
 {
     static const struct tr_hash128 unknown;
     struct tr_shard *s;
-    enum tr_status st = tr_shard_open_sealed(path, (uint64_t)t->options->vocab_size, &t->seals, &s);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_shard_open_sealed(path, (uint64_t)t->options->vocab_size, &t->seals, &s));
     struct tr_hash128 made_with = tr_shard_get_info(s)->tokenizer;
     if (t->tokenizer && !tr_hash_eq(made_with, unknown) && !tr_hash_eq(made_with, tr_tokenizer_hash(t->tokenizer))) {
         tr_shard_close(s);

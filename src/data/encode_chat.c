@@ -29,11 +29,8 @@ static enum tr_status find_losses(const struct tr_source_map *map, cJSON *messag
     if (!losses)
         return tr_fail(TR_NOMEM, "no memory for a conversation");
     *out = losses;
-    for (cJSON *m = messages->child; m; m = m->next) {
-        enum tr_status st = tr_map_loss(map, m, &losses[i++]);
-        if (st != TR_OK)
-            return st;
-    }
+    for (cJSON *m = messages->child; m; m = m->next)
+        TR_PASS(tr_map_loss(map, m, &losses[i++]));
     return TR_OK;
 }
 

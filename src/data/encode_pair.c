@@ -57,10 +57,9 @@ static enum tr_status add_copy(cJSON *messages, const cJSON *message)
 
 static enum tr_status add_list(cJSON *messages, const cJSON *list, int first, int n)
 {
-    enum tr_status st = TR_OK;
-    for (int i = first; i < first + n && st == TR_OK; i++)
-        st = add_copy(messages, cJSON_GetArrayItem(list, i));
-    return st;
+    for (int i = first; i < first + n; i++)
+        TR_PASS(add_copy(messages, cJSON_GetArrayItem(list, i)));
+    return TR_OK;
 }
 
 /* ---- one half ---- */

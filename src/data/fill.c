@@ -275,8 +275,7 @@ out:
 enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                                        const struct tr_batch *b, const float *sums, int64_t n_cols)
 {
-    enum tr_status st = TR_OK;
-    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++)
-        st = take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, sums, n_cols);
-    return st;
+    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples; r++)
+        TR_PASS(take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, sums, n_cols));
+    return TR_OK;
 }

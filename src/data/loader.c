@@ -175,9 +175,7 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
                               struct tr_loader **out)
 {
     size_t n_need = tr_loader_bytes(shape);
-    enum tr_status st = check_open(d, shape, first_step, last_step, total_samples, mem, n_mem, n_need);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(check_open(d, shape, first_step, last_step, total_samples, mem, n_mem, n_need));
     memset(mem, 0, n_need); /* faults the pages in now, not during the first steps */
     struct loader_layout layout = { .base = mem, .is_ok = true };
     struct tr_loader *l = lay_out(&layout, shape);

@@ -351,9 +351,7 @@ enum tr_status tr_map_format(const char *format, const cJSON *record, struct tr_
         const char *end = *p == '{' ? strchr(p, '}') : NULL;
         if (!end)
             return tr_fail(TR_USAGE, "a format has a single brace; write {name}, or {{ and }} for braces");
-        enum tr_status st = add_value(record, p + 1, (size_t)(end - p) - 1, out);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(add_value(record, p + 1, (size_t)(end - p) - 1, out));
         p = end + 1;
     }
     return tr_str_ok(out) ? TR_OK : no_memory();

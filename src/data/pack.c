@@ -233,9 +233,7 @@ static enum tr_status pack_best_fit(struct tr_pack *p, bool shuffle, uint64_t se
 {
     struct packer k;
     uint64_t key = tr_rng_key(seed, "pack", 0);
-    enum tr_status st = packer_init(&k, p->row_tokens, p->n_docs);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(packer_init(&k, p->row_tokens, p->n_docs));
     for (uint64_t i = 0; i < p->n_docs; i++) {
         uint64_t doc = shuffle ? tr_permute(key, p->n_docs, i) : i;
         if (p->tail[doc] > 0)

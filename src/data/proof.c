@@ -18,9 +18,7 @@ static enum tr_status add_text(const struct tr_tokenizer *t, struct tr_proof_row
 {
     size_t n_used, at = row->text.n;
     tr_str_clear(bytes);
-    enum tr_status st = tr_tokenizer_decode(t, &token->id, 1, bytes);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_tokenizer_decode(t, &token->id, 1, bytes));
     tr_utf8_clean(bytes->p, bytes->n, true, &row->text, &n_used);
     token->n_text = row->text.n - at;
     return tr_str_ok(&row->text) ? TR_OK : tr_fail(TR_NOMEM, "no memory for the text of a row");
@@ -197,9 +195,7 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
 {
     const struct tr_data_info *i = &d->info;
     struct tr_data_masks m;
-    enum tr_status st = tr_data_get_masks(d, &m);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_data_get_masks(d, &m));
     double trained = m.n_tokens ? (double)m.n_targets / (double)m.n_tokens : 0;
     list_files(d, text, json);
     list_records(&d->skips, i->n_skipped, "skipped", "skips", text, json);

@@ -173,10 +173,9 @@ static enum tr_status to_shard(struct tr_walk *w, size_t i_shard)
     w->i_shard = i_shard;
     w->n_bounds = 0;
     w->doc = 0;
-    enum tr_status st = tr_shard_begin(w->part->shards[i_shard], &w->fd);
-    if (st == TR_OK)
-        w->shard = w->part->shards[i_shard];
-    return st;
+    TR_PASS(tr_shard_begin(w->part->shards[i_shard], &w->fd));
+    w->shard = w->part->shards[i_shard];
+    return TR_OK;
 }
 
 void tr_walk_end(struct tr_walk *w)
@@ -219,9 +218,7 @@ static enum tr_status doc_end(struct tr_walk *w, uint64_t *out)
         uint64_t left = tr_shard_get_info(w->shard)->n_docs - w->doc;
         w->bounds_first = w->doc;
         w->n_bounds = left < TR_WALK_BOUNDS ? left : TR_WALK_BOUNDS;
-        enum tr_status st = tr_shard_doc_starts(w->shard, w->fd, w->doc + 1, w->n_bounds, w->bounds);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_shard_doc_starts(w->shard, w->fd, w->doc + 1, w->n_bounds, w->bounds));
     }
     *out = w->bounds[w->doc - w->bounds_first];
     return TR_OK;

@@ -202,11 +202,8 @@ enum tr_status tr_shard_begin(const struct tr_shard *s, int *out)
     struct stat now;
     uint64_t n_file;
     int fd = s->fd;
-    if (fd < 0) {
-        enum tr_status st = tr_file_open_read(s->path, &fd, &n_file);
-        if (st != TR_OK)
-            return st;
-    }
+    if (fd < 0)
+        TR_PASS(tr_file_open_read(s->path, &fd, &n_file));
     if (fstat(fd, &now) != 0 || now.st_dev != s->seal.st_dev || now.st_ino != s->seal.st_ino ||
         now.st_size != s->seal.st_size || now.st_mtim.tv_sec != s->seal.st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != s->seal.st_mtim.tv_nsec) {
@@ -230,9 +227,7 @@ enum tr_status tr_shard_read(const struct tr_shard *s, int fd, uint64_t first, u
     TR_BUG_ON(first > s->info.n_tokens || n > s->info.n_tokens - first);
     while (n > 0) {
         size_t k = n < READ_BYTES / size ? (size_t)n : READ_BYTES / size;
-        enum tr_status st = tr_pread_all(fd, s->path, buf, k * size, TR_SHARD_HEADER_BYTES + first * size);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_pread_all(fd, s->path, buf, k * size, TR_SHARD_HEADER_BYTES + first * size));
         uint32_t max = 0;
         for (size_t i = 0; i < k; i++) {
             uint32_t id = size == 2 ? tr_get_u16(buf + 2 * i) : tr_get_u32(buf + 4 * i);
@@ -254,9 +249,7 @@ enum tr_status tr_shard_read(const struct tr_shard *s, int fd, uint64_t first, u
 enum tr_status tr_shard_doc_starts(const struct tr_shard *s, int fd, uint64_t first, uint64_t n, uint64_t *out)
 {
     TR_BUG_ON(first > s->info.n_docs || n > s->info.n_docs + 1 - first);
-    enum tr_status st = tr_pread_all(fd, s->path, out, (size_t)n * 8, s->docs_at + first * 8);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_pread_all(fd, s->path, out, (size_t)n * 8, s->docs_at + first * 8));
     for (uint64_t i = 0; i < n; i++) {
         unsigned char raw[8];
         memcpy(raw, &out[i], 8);
@@ -270,9 +263,7 @@ enum tr_status tr_shard_find_doc(const struct tr_shard *s, int fd, uint64_t toke
     uint64_t lo = 0, hi = s->info.n_docs; /* start[lo] <= token < start[hi] */
     while (hi - lo > 1) {
         uint64_t mid = lo + (hi - lo) / 2, start;
-        enum tr_status st = tr_shard_doc_starts(s, fd, mid, 1, &start);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_shard_doc_starts(s, fd, mid, 1, &start));
         if (start <= token)
             lo = mid;
         else
@@ -292,9 +283,7 @@ enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, u
     while (i < n) {
         uint64_t base = (first + i) / 8, last = (first + n - 1) / 8;
         size_t k = last - base + 1 < READ_BYTES ? (size_t)(last - base + 1) : READ_BYTES;
-        enum tr_status st = tr_pread_all(fd, s->path, buf, k, s->mask_at + base);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_pread_all(fd, s->path, buf, k, s->mask_at + base));
         for (; i < n && (first + i) / 8 < base + k; i++) {
             bool is_on = buf[(first + i) / 8 - base] >> ((first + i) % 8) & 1;
             count += is_on;

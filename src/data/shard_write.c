@@ -88,9 +88,7 @@ out:
 
 static enum tr_status add_mask(struct tr_shard_writer *w, const uint8_t *mask, size_t n)
 {
-    enum tr_status st = bytes_reserve(&w->mask, n / 8 + 2);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(bytes_reserve(&w->mask, n / 8 + 2));
     for (size_t i = 0; i < n; i++) {
         uint64_t at = w->info.n_tokens + i;
         if (at / 8 >= w->mask.n)
@@ -127,9 +125,7 @@ enum tr_status tr_shard_writer_end_doc(struct tr_shard_writer *w)
 {
     if (w->info.n_tokens == w->doc_start)
         return tr_fail(TR_USAGE, "%s: document %" PRIu64 " is empty", w->path, w->info.n_docs);
-    enum tr_status st = bytes_reserve(&w->docs, 16); /* with room for the end of the last document */
-    if (st != TR_OK)
-        return st;
+    TR_PASS(bytes_reserve(&w->docs, 16)); /* with room for the end of the last document */
     tr_put_u64(w->docs.p + w->docs.n, w->doc_start);
     w->docs.n += 8;
     w->doc_start = w->info.n_tokens;

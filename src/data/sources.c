@@ -46,9 +46,7 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     struct tr_source source = { 0 };
     if (tr_dir_exists(path))
         return tr_fail(TR_USAGE, "%s: a directory inside a directory or glob is not read; name it by itself", path);
-    enum tr_status st = kind_of(path, &source);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(kind_of(path, &source));
     if (!TR_GROW(s->p, s->n + 1, &s->n_cap))
         return tr_fail(TR_NOMEM, "no memory for %zu data files", s->n + 1);
     source.path = strdup(path);

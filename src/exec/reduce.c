@@ -72,10 +72,9 @@ static enum tr_status reduce_narrow(struct tr_run *r, const struct tr_action *a,
     c.dtype = narrow;
     c.in = wire;
     c.out = is_whole ? wire : wire + (size_t)f->shard_first * tr_dtype_bytes(narrow);
-    enum tr_status st = tr_exec_post(r, a, comm, &c);
-    if (st == TR_OK)
-        cast(e, c.out, narrow, to, wide, n);
-    return st;
+    TR_PASS(tr_exec_post(r, a, comm, &c));
+    cast(e, c.out, narrow, to, wide, n);
+    return TR_OK;
 }
 
 /* A fault that tests plant: a sum is skipped. */

@@ -63,10 +63,9 @@ static enum tr_status wait_for(struct tr_exec *e, int action, enum tr_stream str
 
 static enum tr_status wait_for_all(struct tr_exec *e)
 {
-    enum tr_status st = TR_OK;
-    for (int i = 0; e->n_posted > 0 && st == TR_OK; i++)
-        st = wait_for(e, i, TR_STREAM_HOST);
-    return st;
+    for (int i = 0; e->n_posted > 0; i++)
+        TR_PASS(wait_for(e, i, TR_STREAM_HOST));
+    return TR_OK;
 }
 
 /* Which actions of a range run. Updates of the step before run where that step left them. */

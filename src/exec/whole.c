@@ -70,9 +70,7 @@ static enum tr_status run_split(struct tr_exec *e, const struct tr_update_phase 
                               .out = parts,
                               .count = (size_t)size * (size_t)p->tp.n_held,
                               .site = "gather a matrix" };
-    enum tr_status st = tr_exec_run(e, tr_mesh_axis(e->mesh, TR_AXIS_TP), &gather);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_exec_run(e, tr_mesh_axis(e->mesh, TR_AXIS_TP), &gather));
     for (int r = 0; r < size; r++) {
         struct tr_tp_shard s = tr_tp_shard_of(x->n_dims, x->rows, x->cols, x->split, size, r);
         move_part(e, &s, matrix_view(parts + (size_t)r * held, s.rows, s.cols), whole, false);

@@ -246,9 +246,7 @@ enum tr_status tr_gguf_vocab_keys(const struct tr_export_text *t, const struct t
         tr_str_addf(notes, "the directory has no tokenizer, and neither has the file: it takes token ids\n");
         return TR_OK;
     }
-    enum tr_status st = add_model(t->tok, m->hp.vocab, g, notes);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(add_model(t->tok, m->hp.vocab, g, notes));
     int32_t bos = tr_tokenizer_bos(t->tok), eos = tr_tokenizer_eos(t->tok);
     const struct tr_ids *before = tr_tokenizer_before(t->tok), *after = tr_tokenizer_after(t->tok);
     eos = eos < 0 && t->stops.n ? t->stops.p[0] : eos;

@@ -160,10 +160,9 @@ static enum tr_status get(void *ctx, enum tr_state what, int param, int64_t firs
     struct tr_gguf_weights *w = ctx;
     (void)what;
     (void)n;
-    enum tr_status st = w->param == param ? TR_OK : decode_param(w, param);
-    if (st == TR_OK)
-        *out = w->value + first;
-    return st;
+    TR_PASS(w->param == param ? TR_OK : decode_param(w, param));
+    *out = w->value + first;
+    return TR_OK;
 }
 
 struct tr_store tr_gguf_weights_store(struct tr_gguf_weights *w)

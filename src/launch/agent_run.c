@@ -286,9 +286,7 @@ static enum tr_status run_group(struct nodes *n)
     j->order = ORDER_NONE;
     if (j->pmi)
         tr_pmi_begin(j->pmi, m->first_rank, m->sizes, m->n_nodes);
-    enum tr_status st = tr_group_run(j);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_group_run(j));
     const struct rank *r = j->root;
     if (r)
         tr_record_root(j, r->sig == 0 ? r->code : TR_EXIT_BUG);

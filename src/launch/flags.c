@@ -119,10 +119,9 @@ static enum tr_status fail_unknown(const char *key)
 static enum tr_status parse_int(const char *text, int lo, int hi, int *out)
 {
     int64_t v = 0;
-    enum tr_status st = tr_parse_int(text, lo, hi, &v);
-    if (st == TR_OK)
-        *out = (int)v;
-    return st;
+    TR_PASS(tr_parse_int(text, lo, hi, &v));
+    *out = (int)v;
+    return TR_OK;
 }
 
 /* GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else all that the driver has. */
@@ -160,12 +159,9 @@ static enum tr_status parse_nodes(const char *text, struct tr_launch_flags *out)
 {
     char min[16];
     const char *colon = strchr(text, ':');
-    enum tr_status st = tr_format(min, sizeof min, "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
-    if (st == TR_OK)
-        st = parse_int(min, 1, TR_LAUNCH_NODES_MAX, &out->n_nodes_min);
-    if (st == TR_OK)
-        st = parse_int(colon ? colon + 1 : min, out->n_nodes_min, TR_LAUNCH_NODES_MAX, &out->n_nodes_max);
-    return st;
+    TR_PASS(tr_format(min, sizeof min, "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text));
+    TR_PASS(parse_int(min, 1, TR_LAUNCH_NODES_MAX, &out->n_nodes_min));
+    return parse_int(colon ? colon + 1 : min, out->n_nodes_min, TR_LAUNCH_NODES_MAX, &out->n_nodes_max);
 }
 
 /* torchrun's list of key=value pairs, of which one is used here. */

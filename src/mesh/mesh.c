@@ -167,10 +167,9 @@ enum tr_status tr_mesh_open_alone(struct tr_mesh **out)
 
 enum tr_status tr_mesh_given(struct tr_mesh *given, struct tr_mesh **own, struct tr_mesh **out)
 {
-    enum tr_status st = given ? TR_OK : tr_mesh_open_alone(own);
-    if (st == TR_OK)
-        *out = given ? given : *own;
-    return st;
+    TR_PASS(given ? TR_OK : tr_mesh_open_alone(own));
+    *out = given ? given : *own;
+    return TR_OK;
 }
 
 bool tr_mesh_is_alone(const struct tr_mesh *m)
@@ -231,9 +230,7 @@ enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *what, const i
         struct tr_coll c = {
             .kind = TR_ALL_REDUCE, .dtype = TR_I64, .op = TR_MAX, .in = range, .out = range, .count = 2, .site = what[i]
         };
-        enum tr_status st = tr_comm_run(m->all, &c);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_comm_run(m->all, &c));
         /* a hash: its value means nothing to a user */
         if (range[0] != -range[1] && (values[i] >> 40 || range[0] >> 40))
             return tr_fail(TR_USAGE, "ranks disagree on %s; start all ranks with the same value", what[i]);

@@ -106,10 +106,10 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
 enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value)
 {
     bool got = value;
-    enum tr_status st = tr_json_bool(config, key, false, &got);
-    if (st == TR_OK && got != value)
-        st = tr_fail(TR_USAGE, "config.json: %s = %s is not implemented", key, got ? "true" : "false");
-    return st;
+    TR_PASS(tr_json_bool(config, key, false, &got));
+    if (got != value)
+        return tr_fail(TR_USAGE, "config.json: %s = %s is not implemented", key, got ? "true" : "false");
+    return TR_OK;
 }
 
 enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
@@ -166,9 +166,7 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
         { "swish", TR_ACT_SILU },
     };
     const char *name = fallback;
-    enum tr_status st = tr_json_str(config, key, false, &name);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_json_str(config, key, false, &name));
     for (size_t i = 0; i < TR_COUNT_OF(acts); i++)
         if (strcmp(acts[i].name, name) == 0) {
             hp->act = acts[i].act;

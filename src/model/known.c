@@ -133,9 +133,7 @@ static enum tr_status find(const char *name, struct known_row *out)
     *out = (struct known_row){ 0 };
     for (size_t i = 0; i < tr_n_known_files; i++) {
         cJSON *file = NULL;
-        enum tr_status st = open_file(i, &file);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(open_file(i, &file));
         for (const cJSON *row = file->child; row; row = row->next)
             if (is_row(name, row)) {
                 *out = (struct known_row){ file, row };
@@ -277,9 +275,7 @@ enum tr_status tr_known_list(bool as_json, struct tr_str *out)
         tr_str_addf(out, "{\"models\": [");
     for (size_t i = 0; i < tr_n_known_files; i++) {
         cJSON *file = NULL;
-        enum tr_status st = open_file(i, &file);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(open_file(i, &file));
         for (const cJSON *row = file->child; row; row = row->next, is_first = false)
             add_row(row, as_json, is_first, out);
         cJSON_Delete(file);

@@ -75,9 +75,7 @@ static enum tr_status read_nope(const cJSON *c, bool is_nope[TR_MAX_LAYERS], int
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(c, "no_rope_layers");
     int64_t interval = 4;
-    enum tr_status st = tr_json_int(c, "no_rope_layer_interval", false, 1, INT32_MAX, &interval);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_json_int(c, "no_rope_layer_interval", false, 1, INT32_MAX, &interval));
     for (int64_t i = 0; i < layers; i++)
         is_nope[i] = (i + 1) % interval == 0;
     if (!list || cJSON_IsNull(list))

@@ -56,9 +56,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .pair = opt->pair,
                           .noise = opt->noise,
                           .is_dft = opt->is_dft };
-    enum tr_status st = tr_program_open(name, &b.p);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_program_open(name, &b.p));
     bool is_embed = strcmp(name, "embed") == 0, is_head = strcmp(name, "head") == 0;
     if (!is_embed)
         b.p->in = tr_value_add(b.p, TR_V_IN, TR_F32, m->n_tokens, m->hp.hidden, "in");
@@ -71,7 +69,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
     for (int i = 0; i < b.p->n_params; i++)
         b.p->param[i].split = split_of(m, &b.p->param[i]);
     tr_program_check(b.p, "the model file");
-    st = b.p->failed;
+    enum tr_status st = b.p->failed;
     if (st == TR_OK)
         *out = b.p;
     else
@@ -95,9 +93,7 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
         const char *f = m->arch->layer_prefix, *at = strstr(f, "%d");
         (void)tr_format(prefix, sizeof prefix, "%.*s%d%s", (int)(at - f), f, layer, at + 2);
     }
-    enum tr_status st = tr_format(q.name, sizeof q.name, "%s%s", prefix, l->name);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_format(q.name, sizeof q.name, "%s%s", prefix, l->name));
     q.dim[0] = l->n_dims == 2 ? l->rows : l->cols;
     q.dim[1] = l->n_dims == 2 ? l->cols : 0;
     /* This finds tied weights. Only embed and head have global parameters, so only a few names are compared. */
@@ -258,9 +254,7 @@ static enum tr_status check_numbers(const struct tr_hparams *hp)
             return tr_fail(TR_USAGE,
                            "config.json: high_freq_factor %g must be above low_freq_factor %g, and both above 0",
                            r->high_freq_factor, r->low_freq_factor);
-        enum tr_status st = r->type == TR_ROPE_LONGROPE ? tr_rope_check_factors(r) : TR_OK;
-        if (st != TR_OK)
-            return st;
+        TR_PASS(r->type == TR_ROPE_LONGROPE ? tr_rope_check_factors(r) : TR_OK);
     }
     return TR_OK;
 }

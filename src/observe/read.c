@@ -17,10 +17,9 @@ static_assert(TR_COUNT_OF(kind_names) == TR_EVENT_OTHER, "one name a kind");
 
 enum tr_status tr_events_open_at(const char *path, uint64_t at, struct tr_events **out)
 {
-    enum tr_status st = tr_events_open(path, 0, out);
-    if (st == TR_OK)
-        tr_tail_seek((*out)->tail, at);
-    return st;
+    TR_PASS(tr_events_open(path, 0, out));
+    tr_tail_seek((*out)->tail, at);
+    return TR_OK;
 }
 
 uint64_t tr_events_at(const struct tr_events *r)

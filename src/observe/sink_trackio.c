@@ -142,9 +142,7 @@ static enum tr_status prepare(const struct trackio *t, const char *text, void **
 static enum tr_status ask(const struct trackio *t, const char *text, int64_t x, int64_t *result)
 {
     void *s = NULL;
-    enum tr_status st = prepare(t, text, &s);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(prepare(t, text, &s));
     (void)sql.bind_text(s, 1, t->id, -1, NULL);
     (void)sql.bind_int(s, 2, x);
     int code = sql.step(s);
@@ -158,12 +156,10 @@ static enum tr_status put_config(const struct trackio *t, const struct tr_track_
 {
     char when[40];
     void *s = NULL;
-    enum tr_status st = prepare(t,
-                                "INSERT INTO configs(run_id, run_name, config, created_at) VALUES(?, ?, ?, ?) ON "
-                                "CONFLICT(run_id) DO UPDATE SET config = excluded.config",
-                                &s);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(prepare(t,
+                    "INSERT INTO configs(run_id, run_name, config, created_at) VALUES(?, ?, ?, ?) ON "
+                    "CONFLICT(run_id) DO UPDATE SET config = excluded.config",
+                    &s));
     tr_iso_time(run->start_time, when);
     (void)sql.bind_text(s, 1, t->id, -1, NULL);
     (void)sql.bind_text(s, 2, t->name, -1, NULL);

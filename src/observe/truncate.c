@@ -33,13 +33,11 @@ static enum tr_status find_kept(const char *path, uint64_t tail_bytes, int64_t s
     struct tr_events *in = NULL;
     struct tr_event e;
     *out = 0;
-    enum tr_status st = tr_events_open(path, tail_bytes, &in);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_events_open(path, tail_bytes, &in));
     while (*out == 0 && tr_events_next(in, &e))
         if (e.kind == TR_EVENT_STEP && e.step <= step)
             *out = tr_events_at(in);
-    st = tr_events_failed(in);
+    enum tr_status st = tr_events_failed(in);
     tr_events_close(in);
     return st;
 }
@@ -49,13 +47,11 @@ static enum tr_status look(const char *path, int64_t step, struct log_cut *cut)
 {
     struct tr_events *in = NULL;
     struct tr_event e;
-    enum tr_status st = tr_events_open_at(path, cut->kept, &in);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_events_open_at(path, cut->kept, &in));
     while (tr_events_next(in, &e))
         cut->n_removed += !keeps(&e, step);
     cut->n_removed += tr_events_skipped(in);
-    st = tr_events_failed(in);
+    enum tr_status st = tr_events_failed(in);
     tr_events_close(in);
     return st;
 }
@@ -88,9 +84,7 @@ static enum tr_status copy_kept(const char *path, uint64_t n, FILE *out)
     char block[1 << 16];
     uint64_t n_bytes = 0;
     int fd = -1;
-    enum tr_status st = tr_file_open_read(path, &fd, &n_bytes);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_file_open_read(path, &fd, &n_bytes));
     while (n > 0 && !ferror(out)) {
         ssize_t got = read(fd, block, n < sizeof block ? (size_t)n : sizeof block);
         if (got <= 0)
@@ -151,10 +145,8 @@ static enum tr_status write_anew(const char *path, const char *dir, const char *
                                  int64_t step)
 {
     char temp[TR_PATH_MAX];
-    enum tr_status st = tr_format(temp, sizeof temp, "%s.tmp-%d", name, (int)getpid());
-    if (st != TR_OK)
-        return st;
-    st = rewrite(path, dir, temp, cut, step);
+    TR_PASS(tr_format(temp, sizeof temp, "%s.tmp-%d", name, (int)getpid()));
+    enum tr_status st = rewrite(path, dir, temp, cut, step);
     int err = st == TR_OK ? tr_out_move(dir, temp, name, TR_OUT_RENAME) : 0;
     if (err)
         st = tr_fail(TR_IO, "%s: %s", path, strerror(err));

@@ -99,9 +99,7 @@ enum tr_status tr_buckets_measure(struct tr_placement *p)
     const struct tr_model *m = p->model;
     const struct tr_layout *l = p->layout;
     find_places(p);
-    enum tr_status st = shard_params(p);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(shard_params(p));
     /* partial parameters lie first, so that one collective reduces them */
     for (int is_partial = 1; is_partial >= 0; is_partial--)
         for (int i = tr_bucket_next(p, -1); i < m->n_params; i = tr_bucket_next(p, i)) {

@@ -15,9 +15,7 @@ enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx
     if (ctx->cache_rows == 0)
         return TR_OK;
     struct tr_program *from = NULL;
-    enum tr_status st = tr_program_copy(p, &from);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_program_copy(p, &from));
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
         struct tr_node n = from->node[i];

@@ -139,9 +139,7 @@ enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *c
     struct tr_program *from = NULL;
     if (c.size <= 1)
         return TR_OK;
-    enum tr_status st = tr_program_copy(p, &from);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_program_copy(p, &from));
     for (int v = 0; v < p->n_values; v++)
         if (has_tokens(&p->value[v])) {
             TR_BUG_ON(p->value[v].rows % c.size || p->value[v].row % c.size);

@@ -82,9 +82,7 @@ static enum tr_status one_f_one_b(struct tr_pipe *o)
 {
     int p = o->n_ranks, v = o->n_chunks, n = o->n_micro * v;
     struct tr_legal_query q = { .pp = p, .pp_chunks = v, .n_micro = o->n_micro };
-    enum tr_status st = tr_legal_check_rules(&q, (const enum tr_legal_id[]){ TR_LEGAL_PP_MICRO }, 1);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_legal_check_rules(&q, (const enum tr_legal_id[]){ TR_LEGAL_PP_MICRO }, 1));
     for (int r = 0; r < p; r++) {
         int warm = v > 1 ? 2 * (p - r - 1) + (v - 1) * p : p - r - 1;
         warm = warm < n ? warm : n;

@@ -155,9 +155,7 @@ static enum tr_status list_cluster(const struct tr_machine_file *file, bool as_j
 {
     struct tr_machine m = { .domain = 0 };
     struct tr_machine_words words;
-    enum tr_status st = tr_machine_apply(file, &words, &m);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_machine_apply(file, &words, &m));
     if (!as_json) {
         tr_str_addf(out, "  %-16s %6d %8.4g  %s\n", file->name, m.domain, m.slow.rate * 1e-9, words.about);
         return TR_OK;

@@ -35,9 +35,7 @@ enum tr_status tr_table_find(const struct tr_search_query *q, const struct tr_ma
         one.pins.pp = size_of(strategies[i].pp, q, q->pins.pp);
         one.pins.cp = is_best ? q->pins.cp : 1;
         one.pins.zero = strategies[i].zero >= 0 ? strategies[i].zero : q->pins.zero;
-        enum tr_status st = tr_search_run(&one, s);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_search_run(&one, s));
         *p = (struct tr_scale_point){
             .gpus = q->gpus, .has_layout = s->n > 0, .n_legal = s->n_legal, .least_bytes = s->least.f.total_bytes
         };

@@ -74,9 +74,7 @@ static enum tr_status write_entry(struct tr_table *t, const struct tr_ar *a, con
 static enum tr_status write_cell(struct tr_table *t, const struct tr_ar *a, size_t i, uint64_t row)
 {
     const struct tr_ar_field *f = &a->fields[i];
-    enum tr_status st = tr_table_work(t, TR_TABLE_ENTRY);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_table_work(t, TR_TABLE_ENTRY));
     if (f->kind == AR_NULL || f->kind == AR_OTHER || (f->valid && !(f->valid[row / 8] >> row % 8 & 1))) {
         tr_cell_raw(t, "null", 4);
         return TR_OK;

@@ -69,7 +69,7 @@ static enum tr_status read_field(struct tr_table *t, int *c)
         t->file.begin++;
         TR_PASS(add_run(t, true, c));
         if (*c < 0)
-            TR_PASS(tr_table_fail(t, TR_USAGE, "the file ends inside a quoted field: its second quote is missing"));
+            return tr_table_fail(t, TR_USAGE, "the file ends inside a quoted field: its second quote is missing");
         t->file.begin++;
         TR_PASS(peek(&t->file, c));
         if (*c == '"')
@@ -77,7 +77,7 @@ static enum tr_status read_field(struct tr_table *t, int *c)
     }
     TR_PASS(add_run(t, false, c));
     if (!tr_str_ok(&s->field))
-        TR_PASS(tr_table_fail(t, TR_NOMEM, "no memory for a field"));
+        return tr_table_fail(t, TR_NOMEM, "no memory for a field");
     return TR_OK;
 }
 

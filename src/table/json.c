@@ -105,9 +105,7 @@ static enum tr_status take_object(struct tr_table *t, size_t *n, bool *is_long)
             *is_long = true;
             f->begin = f->end = at = 0;
         }
-        enum tr_status st = tr_textfile_more(f, &n_more);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_textfile_more(f, &n_more));
         if (n_more == 0)
             return tr_table_fail(t, TR_USAGE, "the file ends inside this record: it was truncated");
     }
@@ -181,20 +179,18 @@ static enum tr_status next_element(struct tr_table *t, bool *is_end)
         f->begin++;
         TR_PASS(j->is_wrapped ? TR_OK : skip_space(f, &c));
         if (!j->is_wrapped && c >= 0)
-            TR_PASS(tr_table_fail(t, TR_USAGE, "something follows the end of the array; make one array of the file"));
+            return tr_table_fail(t, TR_USAGE, "something follows the end of the array; make one array of the file");
         return TR_OK;
     }
     if (t->n_rows > 0 && c == ',') {
         f->begin++;
         TR_PASS(skip_space(f, &c));
     } else if (t->n_rows > 0 && c >= 0) {
-        TR_PASS(tr_table_fail(t, TR_USAGE, "there is no comma in front of this element of the array"));
+        return tr_table_fail(t, TR_USAGE, "there is no comma in front of this element of the array");
     }
     if (c < 0)
-        TR_PASS(tr_table_fail(t, TR_USAGE, "the file ends inside the array: it was truncated"));
-    if (c != '{')
-        TR_PASS(tr_table_fail(t, TR_USAGE, "this element of the array is not an object"));
-    return TR_OK;
+        return tr_table_fail(t, TR_USAGE, "the file ends inside the array: it was truncated");
+    return c != '{' ? tr_table_fail(t, TR_USAGE, "this element of the array is not an object") : TR_OK;
 }
 
 static enum tr_status next_json(struct tr_table *t, struct tr_row *row)
@@ -211,7 +207,7 @@ static enum tr_status next_json(struct tr_table *t, struct tr_row *row)
         TR_PASS(skip_space(f, &c));
         j->is_done = c < 0;
         if (c >= 0 && c != '{')
-            TR_PASS(tr_table_fail(t, TR_USAGE, "a record does not begin with {"));
+            return tr_table_fail(t, TR_USAGE, "a record does not begin with {");
     }
     if (j->is_done)
         return TR_OK;

@@ -51,9 +51,7 @@ static enum tr_status read_raw(struct tr_textfile *f, char *out, size_t *n)
 {
     uint64_t left = f->n_bytes - f->at;
     size_t k = left < TR_TEXT_CHUNK ? (size_t)left : TR_TEXT_CHUNK;
-    enum tr_status st = k ? tr_pread_all(f->fd, f->path, out, k, f->at) : TR_OK;
-    if (st != TR_OK)
-        return st;
+    TR_PASS(k ? tr_pread_all(f->fd, f->path, out, k, f->at) : TR_OK);
     tr_hasher_add(f->hasher, out, k);
     f->at += k;
     *n = k;
@@ -86,12 +84,10 @@ static enum tr_status read_zipped(struct tr_textfile *f, char *out, size_t *n)
 
 enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n)
 {
-    enum tr_status st = make_room(f, TR_TEXT_CHUNK);
-    if (st == TR_OK)
-        st = f->unzip ? read_zipped(f, f->buf + f->end, n) : read_raw(f, f->buf + f->end, n);
-    if (st == TR_OK)
-        f->end += *n;
-    return st;
+    TR_PASS(make_room(f, TR_TEXT_CHUNK));
+    TR_PASS(f->unzip ? read_zipped(f, f->buf + f->end, n) : read_raw(f, f->buf + f->end, n));
+    f->end += *n;
+    return TR_OK;
 }
 
 /* Returns [begin, end) as a line. `rest` is where the next line starts. */
@@ -122,9 +118,7 @@ enum tr_status tr_textfile_line(struct tr_textfile *f, enum tr_line *kind, const
             is_long = true;
             n_seen = f->begin = f->end = 0;
         }
-        enum tr_status st = tr_textfile_more(f, &n_more);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_textfile_more(f, &n_more));
         if (n_more > 0)
             continue;
         if (n_seen > 0 || is_long)

@@ -95,9 +95,7 @@ static enum tr_status run_zstd(struct tr_unzip *z, const void *in, size_t *n_in,
 
 enum tr_status tr_unzip_run(struct tr_unzip *z, const void *in, size_t *n_in, void *out, size_t *n_out)
 {
-    enum tr_status st = z->kind == TR_ZIP_GZIP ? run_gzip(z, in, n_in, out, n_out) : run_zstd(z, in, n_in, out, n_out);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(z->kind == TR_ZIP_GZIP ? run_gzip(z, in, n_in, out, n_out) : run_zstd(z, in, n_in, out, n_out));
     z->n_in += *n_in;
     z->n_out += *n_out;
     if (z->n_out > TR_ZIP_FREE && z->n_out / TR_ZIP_RATIO > z->n_in)

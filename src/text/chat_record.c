@@ -33,9 +33,7 @@ enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools)
     if (!t || cJSON_IsNull(t) || (cJSON_IsString(t) && !*t->valuestring))
         return TR_OK;
     if (cJSON_IsString(t)) {
-        enum tr_status st = tr_chat_parse(t->valuestring, strlen(t->valuestring), "\"tools\"", tools);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_chat_parse(t->valuestring, strlen(t->valuestring), "\"tools\"", tools));
     } else {
         *tools = cJSON_Duplicate(t, true);
         if (!*tools)
@@ -82,9 +80,7 @@ enum tr_status tr_chat_alpaca_text(const cJSON *record, struct tr_str *prompt, c
     static const char without[] = "Below is an instruction that describes a task. Write a response that appropriately "
                                   "completes the request.";
     struct alpaca a;
-    enum tr_status st = read_alpaca(record, &a);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(read_alpaca(record, &a));
     tr_str_addf(prompt, "%s\n\n", *a.system ? a.system : *a.input ? with_input : without);
     for (const cJSON *t = a.history ? a.history->child : NULL; t; t = t->next)
         tr_str_addf(prompt, "### Instruction:\n%s\n\n### Response:\n%s\n\n", t->child->valuestring,

@@ -194,9 +194,7 @@ static enum tr_status lex_string(struct lexer *x)
             continue;
         }
         p++;
-        enum tr_status st = read_escape(x, &p, end, &out);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(read_escape(x, &p, end, &out));
     }
     enum tr_status st = push(x, T_STR, text, (size_t)(out - text));
     count_lines(x, first, end);

@@ -249,11 +249,8 @@ enum tr_status tr_tok_cached_word(struct tr_tok_encoder *e, const char *p, size_
     struct tr_tok_word *w = &e->cache[tr_tok_text_hash(p, n) >> (64 - TR_TOK_WORD_CACHE_BITS)];
     size_t before = out->n;
     if (w->n_key == n && memcmp(w->key, p, n) == 0) {
-        if (out->n_cap - before < TR_TOK_WORD_IDS_MAX) {
-            enum tr_status st = tr_ids_reserve(out, TR_TOK_WORD_IDS_MAX);
-            if (st != TR_OK)
-                return st;
-        }
+        if (out->n_cap - before < TR_TOK_WORD_IDS_MAX)
+            TR_PASS(tr_ids_reserve(out, TR_TOK_WORD_IDS_MAX));
         memcpy(out->p + before, w->ids, w->n_ids * sizeof *w->ids);
         out->n += w->n_ids;
         return TR_OK;
@@ -296,9 +293,7 @@ enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n
         }
         last = id;
     }
-    if (begin < n)
-        TR_PASS(tr_tok_cached_word(e, p + begin, n - begin, out));
-    return TR_OK;
+    return begin < n ? tr_tok_cached_word(e, p + begin, n - begin, out) : TR_OK;
 }
 
 /* An unknown letter joins nothing: the mark is known, and where may_merge exists no merge takes byte or unknown tokens.
@@ -388,7 +383,5 @@ enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t)
     if (t->model != TR_TOK_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)
         return TR_OK;
     TR_PASS(fill_chars(t));
-    if (!t->ignore_merges)
-        TR_PASS(fill_may_merge(t));
-    return TR_OK;
+    return t->ignore_merges ? TR_OK : fill_may_merge(t);
 }

@@ -103,9 +103,7 @@ static enum tr_status encode_piece(struct tr_tok_encoder *e, const char *p, size
         TR_PASS(tr_ids_add(out, a->id));
         from = end;
     }
-    if (from < n)
-        TR_PASS(encode_words(e, p + from, n - from, at_start && from == 0, out));
-    return TR_OK;
+    return from < n ? encode_words(e, p + from, n - from, at_start && from == 0, out) : TR_OK;
 }
 
 /* `is_first`: the text begins here; else this chunk continues an earlier one. */
@@ -121,9 +119,7 @@ static enum tr_status encode_chunk(struct tr_tok_encoder *e, const char *p, size
         TR_PASS(tr_ids_add(out, a->id));
         from = end;
     }
-    if (from < n)
-        TR_PASS(encode_piece(e, p + from, n - from, is_first && from == 0, is_first || from > 0, out));
-    return TR_OK;
+    return from < n ? encode_piece(e, p + from, n - from, is_first && from == 0, is_first || from > 0, out) : TR_OK;
 }
 
 /* ---- cutting ---- */
@@ -263,10 +259,8 @@ enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char
 {
     struct tr_tok_encoder *e;
     size_t before = out->n;
-    enum tr_status st = borrow(t, &e);
-    if (st != TR_OK)
-        return st;
-    st = encode_text(e, text, n, is_first, out);
+    TR_PASS(borrow(t, &e));
+    enum tr_status st = encode_text(e, text, n, is_first, out);
     if (st != TR_OK)
         out->n = before;
     give_back(t, e);

@@ -67,9 +67,7 @@ static enum tr_status load_model_config(struct tr_tokenizer *t, const cJSON *roo
         x = cJSON_GetArrayItem(x, 0);
     if (is_absent(x))
         return TR_OK;
-    enum tr_status st = tr_tok_load_id(x, "eos_token_id", &id);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_tok_load_id(x, "eos_token_id", &id));
     size_t n;
     bool is_known = (size_t)id < t->n_ids && (t->added_of_id[id] >= 0 || tr_tok_vocab_text(&t->vocab, id, &n));
     if (!is_known)

@@ -75,9 +75,7 @@ static enum tr_status norm_bert(struct tr_tokenizer *t, const cJSON *x)
         TR_PASS(add_norm(t, TR_TOK_NORM_NFD, &step));
         TR_PASS(add_norm(t, TR_TOK_NORM_MN, &step));
     }
-    if (lower)
-        TR_PASS(add_norm(t, TR_TOK_NORM_LOWER, &step));
-    return TR_OK;
+    return lower ? add_norm(t, TR_TOK_NORM_LOWER, &step) : TR_OK;
 }
 
 static enum tr_status from_base64(const char *text, char **out, size_t *n_out)
@@ -157,9 +155,7 @@ static enum tr_status load_behavior(const cJSON *x, bool required, enum tr_tok_b
                  { "Contiguous", TR_TOK_CONTIGUOUS } };
     const char *name = "Isolated";
     char buf[96];
-    enum tr_status st = tr_json_str(x, "behavior", required, &name);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_json_str(x, "behavior", required, &name));
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
         if (strcmp(rows[i].name, name) == 0) {
             *out = rows[i].behavior;
@@ -217,10 +213,9 @@ static enum tr_status split_spaces(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_split *step = NULL;
     (void)x;
-    enum tr_status st = add_split(t, TR_TOK_SPLIT_CLASS, &step);
-    if (st == TR_OK)
-        step->behavior = TR_TOK_REMOVED;
-    return st;
+    TR_PASS(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    step->behavior = TR_TOK_REMOVED;
+    return TR_OK;
 }
 
 static enum tr_status split_bert(struct tr_tokenizer *t, const cJSON *x)

@@ -30,9 +30,7 @@ enum tr_status tr_tok_load_id(const cJSON *x, const char *what, int32_t *out)
 static enum tr_status copy_affix(const cJSON *model, const char *key, char **out)
 {
     const char *s = "";
-    enum tr_status st = tr_json_str(model, key, false, &s);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_json_str(model, key, false, &s));
     *out = strdup(s);
     return *out ? TR_OK : tr_fail(TR_NOMEM, "no memory for %s", key);
 }

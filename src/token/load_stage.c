@@ -60,9 +60,7 @@ enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out)
 enum tr_status tr_tok_load_char(const cJSON *x, const char *key, struct tr_tok_pattern *out)
 {
     const char *text = NULL;
-    enum tr_status st = tr_json_str(x, key, true, &text);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_json_str(x, key, true, &text));
     if (*text == 0 || tr_utf8_len(text, strlen(text)) != strlen(text))
         return tr_fail(TR_USAGE, "\"%s\" is not one character", key);
     return copy_text(text, &out->text, &out->n);

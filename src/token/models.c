@@ -37,12 +37,9 @@ static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, si
             offer(&path[k + 1], t->scores[node->value] + path[i].score, i, node->value);
             has_char |= k + 1 - i == len;
         }
-        if (n_steps >
-            TR_TOK_WORD_KEY_MAX) { /* longer than any word of the cache, whose work depends on what it holds */
-            enum tr_status st = tr_tok_work(n_steps / 2);
-            if (st != TR_OK)
-                return st;
-        }
+        /* words of the cache are left out: whether they cost work depends on what the cache holds */
+        if (n_steps > TR_TOK_WORD_KEY_MAX)
+            TR_PASS(tr_tok_work(n_steps / 2));
         if (has_char)
             continue;
         if (t->unk < 0)

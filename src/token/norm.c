@@ -139,9 +139,7 @@ static enum tr_status to_form(struct tr_tok_encoder *e, const struct form *f, co
                 break;
             end += len;
         }
-        enum tr_status st = map_region(e, f, p + last, end - last, out);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(map_region(e, f, p + last, end - last, out));
         copied = last = i = end;
     }
     tr_str_add(out, p + copied, n - copied);

@@ -28,10 +28,9 @@ enum tr_status tr_ids_reserve(struct tr_ids *v, size_t n_more)
 
 enum tr_status tr_ids_add(struct tr_ids *v, int32_t id)
 {
-    enum tr_status st = v->n < v->n_cap ? TR_OK : tr_ids_reserve(v, 1);
-    if (st == TR_OK)
-        v->p[v->n++] = id;
-    return st;
+    TR_PASS(v->n < v->n_cap ? TR_OK : tr_ids_reserve(v, 1));
+    v->p[v->n++] = id;
+    return TR_OK;
 }
 
 void tr_tokenizer_close(struct tr_tokenizer *t)

@@ -69,9 +69,7 @@ static enum tr_status open_models(struct tr_generator *g)
     opt.sequence_length = g->n_small;
     TR_PASS(open_model(g, &opt, &g->small));
     opt.sequence_length = g->n_large;
-    if (g->n_large)
-        TR_PASS(open_model(g, &opt, &g->large));
-    return TR_OK;
+    return g->n_large ? open_model(g, &opt, &g->large) : TR_OK;
 }
 
 static void add_stops(struct tr_generator *g, const cJSON *j)
@@ -236,9 +234,7 @@ static enum tr_status feed(struct tr_generator *g, const int32_t *ids, size_t n,
         enum tr_purpose purpose = purpose_of(g, (int64_t)(n - at));
         int64_t rows = g->compiled->schedule[purpose].model->n_tokens, here = tr_min64(rows, (int64_t)(n - at));
         fill_batch(g, ids + at, here, rows);
-        enum tr_status st = tr_exec_logits(g->e, purpose, g->n_read, &g->batch, logits);
-        if (st != TR_OK)
-            return st;
+        TR_PASS(tr_exec_logits(g->e, purpose, g->n_read, &g->batch, logits));
         if (fn)
             fn(ctx, (int64_t)at, here, *logits);
         g->n_read += here;
@@ -327,9 +323,7 @@ static enum tr_status count_new(const struct tr_config *cfg, const struct tr_dir
 {
     const struct tr_model_options opt = { .rows = 1, .sequence_length = 1, .ignore_keys = cfg->ignore_config_keys };
     struct tr_model *m = NULL;
-    enum tr_status st = tr_dirs_model(from, &opt, false, &m);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_dirs_model(from, &opt, false, &m));
     int64_t most = m->hp.rope[TR_C_ROPE].type == TR_ROPE_DYNAMIC ? INT32_MAX : m->hp.max_positions;
     int64_t left = most - n_prompt, n_new = cfg->max_new_tokens;
     tr_model_close(m);

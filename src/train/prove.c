@@ -179,9 +179,7 @@ out:
 static enum tr_status show_first(const struct tr_data_proof *p, struct tr_str *text, struct tr_str *json)
 {
     struct tr_proof_row row;
-    enum tr_status st = tr_data_prove(p->data, p->tok, (uint64_t)(p->first_step * p->s->loader.batch_rows), &row);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_data_prove(p->data, p->tok, (uint64_t)(p->first_step * p->s->loader.batch_rows), &row));
     tr_proof_row_show(&row, p->has_color, SHOWN_TOKENS, text);
     tr_str_addf(json, ",");
     tr_proof_row_json(&row, LOGGED_TOKENS, json);

@@ -20,9 +20,7 @@ static enum tr_status add_id(const char *dir, struct tr_str *out)
 {
     struct tr_base_id id;
     char hex[33];
-    enum tr_status st = tr_base_id_of(dir, &id);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_base_id_of(dir, &id));
     tr_base_id_hex(&id, hex);
     tr_str_addf(out, " base %s", hex);
     return TR_OK;

@@ -41,9 +41,7 @@ static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int6
             const void *live = NULL;
             m = tr_min64(ROUND_MAX, end - k);
             int64_t global = at + k - local;
-            enum tr_status st = c->live.get(e, what, param, global, m, &live);
-            if (st != TR_OK)
-                return st;
+            TR_PASS(c->live.get(e, what, param, global, m, &live));
             if (tr_failpoint("restore.flip") != TR_OK || /* a fault that tests plant */
                 memcmp(as_saved(c, d, live, m, wide, narrow), (const char *)src + (size_t)(global - first) * size,
                        (size_t)m * size) != 0)

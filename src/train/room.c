@@ -33,9 +33,7 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
     struct tr_room room = { .device_bytes = UINT64_MAX };
     uint64_t need = tr_host_bytes(c) + BESIDE_BYTES;
     char text[768], a[32], b[32];
-    enum tr_status st = tr_host_files(FILES + (s ? (uint64_t)s->env.size : 0));
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_host_files(FILES + (s ? (uint64_t)s->env.size : 0)));
     tr_host_read("", &h);
     uint64_t stacks = ((uint64_t)c->opt.n_threads + THREADS) * STACK_BYTES; /* addresses, hardly memory */
     uint64_t addresses = h.address_bytes > stacks ? h.address_bytes - stacks : 0;

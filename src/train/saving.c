@@ -228,16 +228,14 @@ static enum tr_status skip(struct tr_saving *v, int64_t step)
 {
     char fields[96], text[160];
     v->n_skipped++;
-    enum tr_status st = tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"skipped\":%" PRId64 ",\"age_s\":%.3f",
-                                  step, v->n_skipped, tr_saver_age(v->saver));
-    if (st == TR_OK)
-        st = tr_format(text, sizeof text,
-                       "no checkpoint of step %" PRId64 ": the one before is still being written (%" PRId64
-                       " skipped so far)",
-                       step, v->n_skipped);
-    if (st == TR_OK)
-        tr_observe_note(v->opt.ob, "checkpoint_skipped", fields, text);
-    return st;
+    TR_PASS(tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"skipped\":%" PRId64 ",\"age_s\":%.3f", step,
+                      v->n_skipped, tr_saver_age(v->saver)));
+    TR_PASS(tr_format(text, sizeof text,
+                      "no checkpoint of step %" PRId64 ": the one before is still being written (%" PRId64
+                      " skipped so far)",
+                      step, v->n_skipped));
+    tr_observe_note(v->opt.ob, "checkpoint_skipped", fields, text);
+    return TR_OK;
 }
 
 static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)

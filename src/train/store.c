@@ -37,9 +37,7 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
 {
     struct tr_exec *e = ctx;
     int64_t own_first = 0, own_n = 0, at = first, local = 0;
-    enum tr_status st = tr_exec_drain(e);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_exec_drain(e));
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     TR_BUG_ON(tr_tp_run(&shard, &at, first + n, &local) != n || at != first);
@@ -147,9 +145,7 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
         TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
     if (holds && shard.is_split)
         TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
-    if (joins_stages(e))
-        TR_PASS(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_PP), &c));
-    return TR_OK;
+    return joins_stages(e) ? tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_PP), &c) : TR_OK;
 }
 
 static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
@@ -158,9 +154,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
     size_t size = size_of(e, what, param);
-    enum tr_status st = tr_exec_drain(e);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_exec_drain(e));
     bool is_here = p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;

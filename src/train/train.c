@@ -12,9 +12,7 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
 {
     struct tr_eval_result r;
     void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
-    enum tr_status st = tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r));
     struct tr_event_eval e = {
         .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens, .pairs = r.pairs
     };

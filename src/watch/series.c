@@ -74,9 +74,7 @@ enum tr_status tr_series_add(struct tr_series *s, const struct tr_event *e)
         s->n = row_at(s, e->step);
     if (s->n >= TR_SERIES_MAX_ROWS)
         return TR_OK;
-    enum tr_status st = make_room(s);
-    if (st != TR_OK)
-        return st;
+    TR_PASS(make_room(s));
     s->step[s->n] = e->step;
     s->time[s->n] = e->time;
 #define X(id, name) s->column[TR_SERIES_##id][s->n] = (float)e->name;
