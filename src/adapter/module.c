@@ -42,10 +42,7 @@ static const struct family {
 
 static const struct family *family_of(const char *model_type)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(families); i++)
-        if (strcmp(families[i].model_type, model_type) == 0)
-            return &families[i];
-    return NULL;
+    return TR_ROW(families, model_type);
 }
 
 const char *tr_adapter_family_targets(const char *model_type)

@@ -153,10 +153,7 @@ static bool is_other_suffix(const struct module_list *l, const struct tr_words *
 
 static bool has_word(const char *const *item, size_t n, const char *text)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(item[i], text) == 0)
-            return true;
-    return false;
+    return tr_row_find(item, n, sizeof *item, text) != NULL;
 }
 
 static bool is_covered(const char *const *item, size_t n, const char *name)
@@ -198,11 +195,6 @@ static enum tr_status shorten(const struct module_list *l, const char **item, si
 
 /* ---- the keys ---- */
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* What target_modules becomes: NULL with TR_OK is out of memory of cJSON. */
 static enum tr_status target_json(const struct tr_adapter *a, const struct tr_model *m, cJSON **out)
 {
@@ -233,7 +225,7 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
         item[n++] = w;
     if (n >= SHORTEN_FROM)
         TR_TRY(shorten(&l, item, &n));
-    qsort(item, n, sizeof *item, by_text);
+    qsort(item, n, sizeof *item, tr_by_text);
     *out = cJSON_CreateStringArray(item, (int)n);
 out:
     free(words);

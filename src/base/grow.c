@@ -1,4 +1,5 @@
-/* grow.c - arrays that grow as elements are added, and blocks that are kept until all of them are released. */
+/* grow.c - arrays that grow as elements are added, blocks that are kept until all of them are released, and orders and
+ * look-ups of arrays by text. */
 #include "base/misc.h"
 #include <stdlib.h>
 #include <string.h>
@@ -49,4 +50,25 @@ void tr_owned_release(struct tr_owned **kept)
         free(k);
     }
     *kept = NULL;
+}
+
+int tr_by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int tr_by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+const void *tr_row_find(const void *rows, size_t n, size_t size, const char *text)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *row = (const char *)rows + i * size;
+        if (tr_by_text(row, &text) == 0)
+            return row;
+    }
+    return NULL;
 }

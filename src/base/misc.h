@@ -15,6 +15,13 @@ struct tr_owned;
 void *tr_keep(struct tr_owned **kept, const void *bytes, size_t n);
 void tr_owned_release(struct tr_owned **kept);
 
+/* Orders for qsort and bsearch: of elements that are, or begin with, a pointer to text; of doubles, lowest first. */
+int tr_by_text(const void *a, const void *b);
+int tr_by_double(const void *a, const void *b);
+/* The first of n rows of `size` bytes that is, or begins with, a pointer to this text; NULL: there is none. */
+const void *tr_row_find(const void *rows, size_t n, size_t size, const char *text);
+#define TR_ROW(table, text) tr_row_find((table), TR_COUNT_OF(table), sizeof *(table), (text))
+
 /* XXH3-128, streaming. Hex is 32 digits. */
 struct tr_hash128 {
     uint64_t lo, hi;

@@ -66,20 +66,10 @@ int tr_adapter_start_of(const struct tr_model *m, int param)
     return -1;
 }
 
-static bool has_param(const struct tr_model *m, const char *module, int n_module, const char *tail)
-{
-    char name[TR_NAME_MAX];
-    if (tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) != TR_OK)
-        return false;
-    for (int i = 0; i < m->n_params; i++)
-        if (strcmp(m->param[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 static bool is_target(const struct tr_model *m, const char *module, int n_module)
 {
-    return has_param(m, module, n_module, ".lora_A.weight") || has_param(m, module, n_module, ".lora_embedding_A");
+    return tr_model_sibling(m, module, n_module, ".lora_A.weight") >= 0 ||
+           tr_model_sibling(m, module, n_module, ".lora_embedding_A") >= 0;
 }
 
 /* PEFT has the names of the network, where the head is always lm_head; files of GPT-NeoX call it otherwise. */
@@ -111,7 +101,7 @@ bool tr_adapter_saves(const struct tr_model *m, int param)
     if (m->param[param].in_adapter || !tr_model_has_adapter(m))
         return true;
     /* PEFT saves no table beside single rows, nor beside a start that was converted */
-    if (m->n_rows > 0 || has_param(m, "lm_head", 7, ".lora_start_A.weight"))
+    if (m->n_rows > 0 || tr_model_sibling(m, "lm_head", 7, ".lora_start_A.weight") >= 0)
         return false;
     return tr_adapter_key(m, param, key, sizeof key) == TR_OK &&
            (ends_with(key, ".embed_tokens.base_layer.weight") || ends_with(key, ".lm_head.base_layer.weight"));

@@ -274,18 +274,13 @@ out:
     return st;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
-}
-
 /* A file that a rank reported but did not write, or wrote short, must not reach the manifest. */
 static enum tr_status check_files(struct tr_commit *c)
 {
     char path[TR_PATH_MAX];
     struct stat info;
     if (c->n_files)
-        qsort(c->files, c->n_files, sizeof *c->files, by_name);
+        qsort(c->files, c->n_files, sizeof *c->files, tr_by_text);
     for (size_t i = 0; i < c->n_files; i++) {
         const struct tr_ckpt_file *f = &c->files[i];
         if (i > 0 && strcmp(c->files[i - 1].name, f->name) == 0)

@@ -8,16 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_hf_mapped *)a)->name, ((const struct tr_hf_mapped *)b)->name);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static bool is_shard_name(const char *name)
 {
     static const char tail[] = ".safetensors";
@@ -66,8 +56,8 @@ enum tr_status tr_hf_parse_index(const char *json, size_t n, struct tr_hf_index 
         tr_fail_at(st, TR_HF_INDEX_NAME ": ");
         goto out;
     }
-    qsort(ix.map, ix.n_map, sizeof *ix.map, by_name);
-    qsort(ix.shards, ix.n_map, sizeof(const char *), by_text);
+    qsort(ix.map, ix.n_map, sizeof *ix.map, tr_by_text);
+    qsort(ix.shards, ix.n_map, sizeof(const char *), tr_by_text);
     for (size_t i = 0; i < ix.n_map; i++)
         if (ix.n_shards == 0 || strcmp(ix.shards[ix.n_shards - 1], ix.shards[i]) != 0)
             ix.shards[ix.n_shards++] = ix.shards[i];

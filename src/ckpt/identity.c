@@ -16,10 +16,7 @@ static bool is_volatile(const char *key)
 {
     static const char *const keys[] = { "transformers_version", "_name_or_path", "architectures", "use_cache", "dtype",
                                         "torch_dtype",          "auto_map" };
-    for (size_t i = 0; i < TR_COUNT_OF(keys); i++)
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    return false;
+    return TR_ROW(keys, key) != NULL;
 }
 
 static int by_key(const void *a, const void *b)
@@ -90,11 +87,6 @@ struct named {
     size_t at;
 };
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
-}
-
 static enum tr_status hash_tensors(const struct tr_hf *hf, const struct named *all, struct tr_hasher *h,
                                    struct tr_base_id *id)
 {
@@ -130,7 +122,7 @@ enum tr_status tr_base_id_of(const char *dir, struct tr_base_id *out)
         TR_TRY(tr_fail(TR_NOMEM, "%s: out of memory", dir));
     for (size_t i = 0; i < tr_hf_count(hf); i++)
         all[i] = (struct named){ tr_hf_tensor(hf, i)->name, i };
-    qsort(all, tr_hf_count(hf), sizeof *all, by_name);
+    qsort(all, tr_hf_count(hf), sizeof *all, tr_by_text);
     TR_TRY(hash_tensors(hf, all, h, &id));
     *out = id;
 out:

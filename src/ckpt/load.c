@@ -339,14 +339,6 @@ out:
 
 /* ---- optimizer shards: tensors named "<state>/<first>/<HF name>" ---- */
 
-static int find_param(const struct tr_model *m, const char *name)
-{
-    for (int i = 0; i < m->n_params; i++)
-        if (strcmp(m->param[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 /* *what: its row of the store; -1: a state of an optimizer that this run does not use. */
 static bool parse_entry(const struct tr_store *s, const char *name, int *what, int64_t *first, int *param)
 {
@@ -356,7 +348,7 @@ static bool parse_entry(const struct tr_store *s, const char *name, int *what, i
         return false;
     memcpy(number, a + 1, (size_t)(b - a - 1));
     number[b - a - 1] = 0;
-    *param = find_param(s->model, b + 1);
+    *param = tr_model_param(s->model, b + 1);
     if (*param < 0 || tr_parse_int(number, 0, INT64_MAX, first) != TR_OK)
         return false;
     *what = tr_states_find(&s->states, name, (size_t)(a - name));
@@ -537,16 +529,11 @@ static enum tr_status note_states(void *ctx, const char *path)
     return st;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_state_row *)a)->name, ((const struct tr_state_row *)b)->name);
-}
-
 enum tr_status tr_optim_states(const char *dir, struct tr_states *out)
 {
     tr_states_of(NULL, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, out);
     enum tr_status st = dir ? tr_each_optim_file(dir, note_states, out) : TR_OK;
-    qsort(out->row + TR_S_OPTIM, (size_t)(out->n - TR_S_OPTIM), sizeof *out->row, by_name); /* not by file */
+    qsort(out->row + TR_S_OPTIM, (size_t)(out->n - TR_S_OPTIM), sizeof *out->row, tr_by_text); /* not by file */
     return st;
 }
 

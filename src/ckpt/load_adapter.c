@@ -144,17 +144,6 @@ out:
 
 /* ---- a new adapter ---- */
 
-int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail)
-{
-    char name[TR_NAME_MAX];
-    if (tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) != TR_OK)
-        return -1;
-    for (int i = 0; i < m->n_params; i++)
-        if (strcmp(m->param[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_hf *hf, int param, int weight,
                                      double *squares, float *buf)
 {
@@ -201,8 +190,8 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         int n_module = (int)strlen(p->name) - (int)strlen(tail);
         if (n_module < 0 || strcmp(p->name + n_module, tail) != 0 || !s->wants(s->ctx, TR_S_VALUE, i, 0, p->n))
             continue;
-        int weight = tr_find_sibling(m, p->name, n_module, ".weight"),
-            b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
+        int weight = tr_model_sibling(m, p->name, n_module, ".weight"),
+            b = tr_model_sibling(m, p->name, n_module, ".lora_B.weight");
         TR_BUG_ON(weight < 0 || b < 0);
         if (m->param[b].init == TR_INIT_UNIFORM)
             TR_TRY(tr_fail(TR_USAGE,

@@ -27,9 +27,6 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
 enum tr_status tr_load_rows(const struct tr_store *s, const struct tr_hf *hf, bool with_live, float *buf);
 enum tr_status tr_load_new_rows(const struct tr_store *s, const char *base, float *buf); /* of a new adapter */
 
-/* The parameter that is called module + tail; -1: there is none. */
-int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail);
-
 /* load_start.c: what PiSSA and OLoRA take out of the base, from the base's directory; with_live: A and B begin with it
  * too. */
 enum tr_status tr_load_starts(const struct tr_store *s, const char *base, bool with_live, float *buf);

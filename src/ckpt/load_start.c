@@ -201,8 +201,8 @@ static bool find_start(const struct tr_store *s, int a, struct starting *out)
     if (start_a < 0 || n_module < 0 || strcmp(p->name + n_module, tail) != 0)
         return false;
     struct starting x = { .s = s, .a = a, .start_a = start_a, .n_in = p->cols, .r = p->rows };
-    x.b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
-    x.weight = tr_find_sibling(m, p->name, n_module, ".weight");
+    x.b = tr_model_sibling(m, p->name, n_module, ".lora_B.weight");
+    x.weight = tr_model_sibling(m, p->name, n_module, ".weight");
     TR_BUG_ON(x.b < 0 || x.weight < 0);
     x.start_b = tr_adapter_start_of(m, x.b);
     x.n_out = m->param[x.b].rows;

@@ -100,11 +100,6 @@ out:
     return st;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
-}
-
 static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m)
 {
     if (!cJSON_IsArray(files))
@@ -119,7 +114,7 @@ static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m
     size_t i = 0;
     for (const cJSON *e = files->child; e; e = e->next)
         TR_PASS(parse_file(e, &m->files[i++]));
-    qsort(m->files, m->n_files, sizeof *m->files, by_name);
+    qsort(m->files, m->n_files, sizeof *m->files, tr_by_text);
     for (i = 1; i < m->n_files; i++)
         if (strcmp(m->files[i - 1].name, m->files[i].name) == 0)
             return tr_fail(TR_IO, "file %s is listed twice", m->files[i].name);

@@ -121,11 +121,6 @@ out:
     return st;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
-}
-
 /* Weights and state that the manifest does not list are an error, because other tools would read them. Other files (a
  * README) may stay. */
 static enum tr_status check_extra(const char *dir, const char *sub, const struct tr_ckpt_manifest *m)
@@ -142,7 +137,7 @@ static enum tr_status check_extra(const char *dir, const char *sub, const struct
         TR_TRY(tr_format(path, sizeof path, "%s%s", sub, e->d_name));
         bool counts = *sub ? e->d_name[0] != '.' && strcmp(path, TR_CKPT_MANIFEST) != 0
                            : strstr(e->d_name, ".safetensors") != NULL;
-        if (counts && !bsearch(&key, m->files, m->n_files, sizeof key, by_name))
+        if (counts && !bsearch(&key, m->files, m->n_files, sizeof key, tr_by_text))
             TR_TRY(tr_fail(TR_IO, "%s: is not in the manifest", tr_escape(path, text, sizeof text)));
     }
 out:

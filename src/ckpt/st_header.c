@@ -350,11 +350,6 @@ static int by_name(const void *a, const void *b, void *tensors)
     return strcmp(t[*(const uint32_t *)a].name, t[*(const uint32_t *)b].name);
 }
 
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_st_pair *)a)->key, ((const struct tr_st_pair *)b)->key);
-}
-
 /* Sorted by position, every tensor begins where the one before ended: no overlap, no hole, and the last ends the file.
  */
 static enum tr_status check_cover(const struct tr_st_header *h, uint64_t data_bytes)
@@ -386,7 +381,7 @@ static enum tr_status sort_and_check_names(struct tr_st_header *h)
             return tr_fail(TR_USAGE, "tensor \"%s\" given twice", tr_escape(name, text, sizeof text));
     }
     if (h->n_metadata)
-        qsort(h->metadata, h->n_metadata, sizeof *h->metadata, by_key);
+        qsort(h->metadata, h->n_metadata, sizeof *h->metadata, tr_by_text);
     for (size_t i = 1; i < h->n_metadata; i++)
         if (strcmp(h->metadata[i - 1].key, h->metadata[i].key) == 0)
             return tr_fail(TR_USAGE, "metadata key \"%s\" given twice",

@@ -20,12 +20,6 @@ double tr_meter_now(void)
     return (double)tr_clock_us() * 1e-6;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct tr_view tr_meter_view(struct tr_meter *m, int64_t rows, int64_t cols)
 {
     struct tr_view v = { .data = m->floats + m->n_used, .dtype = TR_F32, .rows = rows, .cols = cols, .ld = cols };
@@ -75,7 +69,7 @@ static struct tr_view ints(struct tr_meter *m, int64_t rows, bool counts_up)
 
 double tr_meter_median(double *x, int n)
 {
-    qsort(x, (size_t)n, sizeof *x, by_value);
+    qsort(x, (size_t)n, sizeof *x, tr_by_double);
     return x[n / 2];
 }
 

@@ -412,10 +412,7 @@ static void check_schedule_name(struct loader *l)
 {
     static const char *const known[] = { "gpipe", "1f1b", "interleaved", "zb" };
     const struct tr_config *c = &l->c->pub;
-    for (size_t i = 0; i < TR_COUNT_OF(known); i++)
-        if (strcmp(c->pp_schedule, known[i]) == 0)
-            return;
-    if (!tr_file_exists(c->pp_schedule))
+    if (!TR_ROW(known, c->pp_schedule) && !tr_file_exists(c->pp_schedule))
         tr_loader_error(l, "pp_schedule \"%s\" is not gpipe, 1f1b, interleaved, zb or a file that exists",
                         c->pp_schedule);
 }

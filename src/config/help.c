@@ -230,10 +230,7 @@ void tr_config_dump(const struct tr_config *cfg, struct tr_str *out)
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "threads", "quiet", "json", "gemm", "logging_steps" };
-    for (size_t i = 0; i < TR_COUNT_OF(own); i++)
-        if (strcmp(own[i], name) == 0)
-            return true;
-    return false;
+    return TR_ROW(own, name) != NULL;
 }
 
 int tr_config_keys(const struct tr_config *cfg, int max, const char **names, int64_t *values)

@@ -121,10 +121,7 @@ static void message_pp_micro(const struct tr_legal_query *q, struct tr_str *out)
 static bool schedule_has_chunks(const struct tr_legal_query *q)
 {
     static const char *const whole[] = { "gpipe", "1f1b", "zb" };
-    for (size_t i = 0; q->pp_chunks > 1 && q->pp_schedule && i < TR_COUNT_OF(whole); i++)
-        if (strcmp(q->pp_schedule, whole[i]) == 0)
-            return false;
-    return true;
+    return q->pp_chunks <= 1 || !q->pp_schedule || !TR_ROW(whole, q->pp_schedule);
 }
 
 static void message_chunks_schedule(const struct tr_legal_query *q, struct tr_str *out)

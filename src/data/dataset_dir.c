@@ -150,21 +150,13 @@ static bool is_of(const char *path, const char *split)
     return has_word(path, split);
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Files that other programs keep beside data. */
 static bool is_data(const char *name)
 {
     static const char *const others[] = { "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json",
                                           "config.json" };
     enum tr_table_kind kind;
-    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
-        if (strcmp(name, others[i]) == 0)
-            return false;
-    return strncmp(name, "cache-", 6) != 0 && tr_table_kind_of(name, &kind);
+    return !TR_ROW(others, name) && strncmp(name, "cache-", 6) != 0 && tr_table_kind_of(name, &kind);
 }
 
 /* All data files below the directory, hidden ones left out. */
@@ -244,7 +236,7 @@ static enum tr_status find_by_name(const char *dir, const char *split, struct tr
     TR_TRY(list(dir, 0, &all));
     if (all.n == 0)
         TR_TRY(tr_fail(TR_USAGE, "%s: this directory holds no data files", dir));
-    qsort(all.p, all.n, sizeof *all.p, compare_paths);
+    qsort(all.p, all.n, sizeof *all.p, tr_by_text);
     name_splits(&all, n_dir, names, sizeof names);
     for (size_t i = 0; i < all.n; i++)
         if (is_of(all.p[i] + n_dir, *split ? split : "train") ||

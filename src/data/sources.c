@@ -56,11 +56,6 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     return TR_OK;
 }
 
-static int compare_sources(const void *a, const void *b)
-{
-    return strcmp(((const struct tr_source *)a)->path, ((const struct tr_source *)b)->path);
-}
-
 /* The files of one split of a data set. *is_dataset false: the directory is none, and nothing is added. */
 static enum tr_status add_dataset(struct tr_sources *s, const char *path, const char *split, bool *is_dataset)
 {
@@ -93,7 +88,7 @@ static enum tr_status add_dir(struct tr_sources *s, const char *path)
         TR_TRY(tr_fail(TR_IO, "%s: cannot be listed: %s", path, strerror(errno)));
     if (s->n == n_before)
         TR_TRY(tr_fail(TR_USAGE, "%s: this directory holds no data files", path));
-    qsort(s->p + n_before, s->n - n_before, sizeof *s->p, compare_sources);
+    qsort(s->p + n_before, s->n - n_before, sizeof *s->p, tr_by_text);
 out:
     closedir(dir);
     return st;
@@ -112,7 +107,7 @@ static enum tr_status add_glob(struct tr_sources *s, const char *pattern)
         TR_TRY(tr_fail(TR_IO, "%s: cannot be searched", pattern));
     for (size_t i = 0; i < g.gl_pathc; i++)
         TR_TRY(add_file(s, g.gl_pathv[i]));
-    qsort(s->p + n_before, s->n - n_before, sizeof *s->p, compare_sources);
+    qsort(s->p + n_before, s->n - n_before, sizeof *s->p, tr_by_text);
 out:
     globfree(&g);
     return st;

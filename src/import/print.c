@@ -21,10 +21,7 @@ static bool is_plain(const char *text)
     for (size_t i = 2; i < 4; i++)
         if (strcmp(text, words[i]) == 0)
             return true;
-    for (size_t i = 0; i < TR_COUNT_OF(words); i++)
-        if (strcmp(text, words[i]) == 0)
-            return false;
-    return text[0] != '\0' &&
+    return text[0] != '\0' && !TR_ROW(words, text) &&
            text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./")] == '\0' &&
            strchr("./", text[0]) == NULL;
 }

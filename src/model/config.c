@@ -75,10 +75,7 @@ static bool is_inert(const char *key, const char *model_type)
 
 static bool is_vouched(const char *key, struct tr_words words)
 {
-    for (size_t i = 0; i < words.n; i++)
-        if (strcmp(words.item[i], key) == 0)
-            return true;
-    return false;
+    return tr_row_find(words.item, words.n, sizeof *words.item, key) != NULL;
 }
 
 enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch, struct tr_words ignore)

@@ -172,6 +172,9 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
 void tr_model_close(struct tr_model *m);
+/* The index of the parameter of this name, or of the name module + tail; -1: there is none. */
+int tr_model_param(const struct tr_model *m, const char *name);
+int tr_model_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail);
 /* For a room that rewrites a model (adapter). Adds a program, which the model takes over on success; returns its index
  * in *out. */
 enum tr_status tr_model_add_program(struct tr_model *m, struct tr_program *p, int *out);

@@ -77,6 +77,20 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
     return st;
 }
 
+int tr_model_param(const struct tr_model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->param[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int tr_model_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail)
+{
+    char name[TR_NAME_MAX];
+    return tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) == TR_OK ? tr_model_param(m, name) : -1;
+}
+
 static enum tr_status global_param(struct tr_model *m, const struct tr_local_param *l, int layer, int *out)
 {
     struct tr_param q = { .n_dims = l->n_dims,
@@ -97,11 +111,9 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
     q.dim[0] = l->n_dims == 2 ? l->rows : l->cols;
     q.dim[1] = l->n_dims == 2 ? l->cols : 0;
     /* This finds tied weights. Only embed and head have global parameters, so only a few names are compared. */
-    for (int i = 0; l->is_global && i < m->n_params; i++)
-        if (strcmp(m->param[i].name, q.name) == 0) {
-            *out = i;
-            return TR_OK;
-        }
+    *out = l->is_global ? tr_model_param(m, q.name) : -1;
+    if (*out >= 0)
+        return TR_OK;
     m->param[m->n_params] = q;
     m->n_elements += q.n;
     *out = m->n_params++;

@@ -32,10 +32,7 @@ static const char *const skipped[] = { "time", "schema", "step", "samples", "sam
 
 static bool is_skipped(const char *field)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(skipped); i++)
-        if (strcmp(field, skipped[i]) == 0)
-            return true;
-    return false;
+    return TR_ROW(skipped, field) != NULL;
 }
 
 static struct tr_metric *add(struct tr_metrics *m)

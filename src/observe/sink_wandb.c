@@ -504,10 +504,7 @@ static enum tr_status check_wandb(void)
     const char *mode = variable("WANDB_MODE");
     struct tr_track_run run = { .id = "" };
     char id[129];
-    for (size_t i = 0; mode && i < TR_COUNT_OF(modes); i++)
-        if (strcmp(mode, modes[i]) == 0)
-            mode = NULL;
-    if (mode)
+    if (mode && !TR_ROW(modes, mode))
         return tr_fail(TR_USAGE, "WANDB_MODE \"%.40s\": write online, offline or disabled", mode);
     return id_of(&run, id);
 }

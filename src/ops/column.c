@@ -98,10 +98,7 @@ const struct tr_column *tr_column_at(size_t i)
 
 const struct tr_column *tr_column_of(const char *device)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(columns); i++)
-        if (strcmp(columns[i].device, device) == 0)
-            return &columns[i];
-    return NULL;
+    return TR_ROW(columns, device);
 }
 
 const char *tr_column_refuses(const struct tr_column *c, enum tr_opcode op, enum tr_dtype dtype)

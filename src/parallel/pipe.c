@@ -142,10 +142,7 @@ static const struct {
 
 bool tr_pipe_is_named(const char *schedule)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(makers); i++)
-        if (strcmp(makers[i].name, schedule) == 0)
-            return true;
-    return false;
+    return TR_ROW(makers, schedule) != NULL;
 }
 
 static enum tr_status read_file(const char *path, int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out)

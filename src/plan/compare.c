@@ -143,12 +143,6 @@ static enum tr_status read_event(const struct tr_event *e, struct reading *r, st
     return read_layout(e, r, m);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 enum tr_status tr_measured_read(const char *dir, struct tr_measured *out)
 {
     enum tr_status st = TR_OK;
@@ -167,7 +161,7 @@ enum tr_status tr_measured_read(const char *dir, struct tr_measured *out)
         TR_TRY(tr_fail(TR_USAGE, "compare %s: %s", path,
                        has_layout ? "fewer than two steps; the first is always cold"
                                   : "no layout event; the run is of an older trireme"));
-    qsort(r.step + 1, r.n - 1, sizeof *r.step, by_value);
+    qsort(r.step + 1, r.n - 1, sizeof *r.step, tr_by_double);
     out->n_steps = (int64_t)r.n - 1;
     out->step_s = r.step[1 + (r.n - 1) / 2 - ((r.n - 1) / 2 == r.n - 1)];
     out->slow_step_s = r.step[1 + (size_t)(0.9 * (double)(r.n - 2))];

@@ -89,10 +89,7 @@ static enum tr_status fail_line(const struct reader *r, const char *what, const 
 
 static const struct key *key_find(const char *name)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(keys); i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return &keys[i];
-    return NULL;
+    return TR_ROW(keys, name);
 }
 
 /* The nearest key by its letters, else one that contains the word ("slow", "link"). */

@@ -312,11 +312,6 @@ enum tr_status tr_names_add(struct tr_names *s, const char *name, size_t n)
     return TR_OK;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 enum tr_status tr_names_check(const struct tr_names *s, const size_t *pick, size_t n)
 {
     enum tr_status st = TR_OK;
@@ -330,7 +325,7 @@ enum tr_status tr_names_check(const struct tr_names *s, const size_t *pick, size
         copy.p[name->at + name->n - 1] = 0; /* in place of the colon */
         sorted[i] = copy.p + name->at;
     }
-    qsort(sorted, n, sizeof *sorted, compare_names);
+    qsort(sorted, n, sizeof *sorted, tr_by_text);
     for (size_t i = 1; i < n; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
             TR_TRY(tr_fail(TR_USAGE, "the column %s is there twice; give the columns different names", sorted[i]));

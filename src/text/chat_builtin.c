@@ -180,10 +180,7 @@ static const struct tr_chat_builtin rows[] = {
 
 const struct tr_chat_builtin *tr_chat_find_builtin(const char *name)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
-        if (strcmp(rows[i].name, name) == 0)
-            return &rows[i];
-    return NULL;
+    return TR_ROW(rows, name);
 }
 
 const char *const *tr_chat_builtin_names(size_t *n)

@@ -121,10 +121,7 @@ TR_JINJA_FN(f_items)
 
 static const struct tr_jinja_kwarg *kwarg(const struct tr_jinja_args *raw, const char *name)
 {
-    for (size_t i = 0; i < raw->n_kw; i++)
-        if (strcmp(raw->kw[i].name, name) == 0)
-            return &raw->kw[i];
-    return NULL;
+    return tr_row_find(raw->kw, raw->n_kw, sizeof *raw->kw, name);
 }
 
 /* map, select and the like take any false value for an empty list. */

@@ -50,21 +50,6 @@ enum tr_dtype tr_merge_dtype(const struct tr_merge *x)
 
 /* ---- reading ---- */
 
-static int find_param(const struct tr_model *m, const char *name)
-{
-    for (int i = 0; i < m->n_params; i++)
-        if (strcmp(m->param[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
-/* The parameter of the adapted model that is called module + tail; -1: there is none. */
-static int find_part(const struct tr_merge *x, const char *module, int n_module, const char *tail)
-{
-    char name[TR_NAME_MAX];
-    return tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) == TR_OK ? find_param(x->adapted, name) : -1;
-}
-
 /* All of a tensor of the adapter; the caller frees it. */
 static enum tr_status read_part(const struct tr_merge *x, int param, float **out)
 {
@@ -79,7 +64,7 @@ static enum tr_status read_plain(const struct tr_merge *x, int param, int64_t fi
 {
     const char *name = x->plain->param[param].name;
     size_t at = 0;
-    int i = find_param(x->adapted, name);
+    int i = tr_model_param(x->adapted, name);
     if (i >= 0 && tr_adapter_find(x->adapter, x->adapted, i, &at))
         return tr_hf_read(x->adapter, at, (uint64_t)first, (size_t)n, out, TR_F32);
     /* a head that was untied starts as the embedding */
@@ -225,7 +210,7 @@ static enum tr_status read_tokens(struct tr_merge *x, const struct tr_adapter_mo
         name = x->adapted->param[0].name;
         n_module = (int)(strrchr(name, '.') - name);
     }
-    int part = find_part(x, name, n_module, ".token_adapter.trainable_tokens_delta");
+    int part = tr_model_sibling(x->adapted, name, n_module, ".token_adapter.trainable_tokens_delta");
     TR_BUG_ON(part < 0);
     x->d.tokens = module->target.tokens;
     return read_part(x, part, &x->d.token);
@@ -235,12 +220,13 @@ static enum tr_status prepare_weight(struct tr_merge *x, int param, const char *
 {
     struct merge_delta *d = &x->d;
     const struct tr_adapter_module *module = find_module(x, name, n_module);
-    int a = find_part(x, name, n_module, ".lora_A.weight"), b = find_part(x, name, n_module, ".lora_B.weight"),
-        magnitude = find_part(x, name, n_module, ".lora_magnitude_vector");
+    int a = tr_model_sibling(x->adapted, name, n_module, ".lora_A.weight"),
+        b = tr_model_sibling(x->adapted, name, n_module, ".lora_B.weight"),
+        magnitude = tr_model_sibling(x->adapted, name, n_module, ".lora_magnitude_vector");
     bool is_embedding = a < 0;
     if (is_embedding) {
-        a = find_part(x, name, n_module, ".lora_embedding_A");
-        b = find_part(x, name, n_module, ".lora_embedding_B");
+        a = tr_model_sibling(x->adapted, name, n_module, ".lora_embedding_A");
+        b = tr_model_sibling(x->adapted, name, n_module, ".lora_embedding_B");
     }
     TR_PASS(read_tokens(x, module, name, n_module));
     if (a < 0 || b < 0 || !module)
@@ -267,7 +253,7 @@ static enum tr_status prepare_bias(struct tr_merge *x, int param, int n_module)
 {
     const char *name = x->plain->param[param].name;
     const struct tr_adapter_module *module = find_module(x, name, n_module);
-    int b = find_part(x, name, n_module, ".lora_B.bias");
+    int b = tr_model_sibling(x->adapted, name, n_module, ".lora_B.bias");
     if (b < 0 || !module)
         return TR_OK;
     enum tr_status st = read_part(x, b, &x->d.bias);
@@ -340,7 +326,7 @@ static enum tr_status find_scales(struct tr_merge *x, int param)
 /* Is the parameter one that the run held packed? */
 static bool is_packed(const struct tr_merge *x, int param)
 {
-    int i = find_param(x->adapted, x->plain->param[param].name);
+    int i = tr_model_param(x->adapted, x->plain->param[param].name);
     return x->onto == TR_ONTO_DEQUANTIZED && x->packed != TR_NOT_PACKED && i >= 0 && !x->adapted->param[i].in_adapter &&
            tr_param_may_pack(x->adapted, i);
 }

@@ -183,10 +183,7 @@ static bool same_item(const cJSON *a, const cJSON *b)
 
 static bool is_allowed(const struct tr_config *cfg, const char *name)
 {
-    for (size_t i = 0; i < cfg->allow_change.n; i++)
-        if (strcmp(cfg->allow_change.item[i], name) == 0)
-            return true;
-    return false;
+    return tr_row_find(cfg->allow_change.item, cfg->allow_change.n, sizeof *cfg->allow_change.item, name) != NULL;
 }
 
 static const char *const derived_inputs[] = { "data_hash", "sequence_length", "schedule_steps", "tokenizer_hash",
@@ -194,13 +191,7 @@ static const char *const derived_inputs[] = { "data_hash", "sequence_length", "s
 
 static bool is_input(const char *name)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(derived_inputs); i++)
-        if (strcmp(name, derived_inputs[i]) == 0)
-            return true;
-    for (size_t i = 0; i < TR_COUNT_OF(input_options); i++)
-        if (strcmp(name, input_options[i]) == 0)
-            return true;
-    return false;
+    return TR_ROW(derived_inputs, name) || TR_ROW(input_options, name);
 }
 
 enum tr_status tr_state_check_allowed(const struct tr_config *cfg)

@@ -32,18 +32,12 @@ void tr_ranks_release(struct tr_ranks *w)
     *w = (struct tr_ranks){ .holder = -1 };
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median over ranks of the busy time of a step. */
 static double median_of(const struct tr_ranks *w)
 {
     for (int r = 0; r < w->n; r++)
         w->sorted[r] = w->row[r].busy_us;
-    qsort(w->sorted, (size_t)w->n, sizeof *w->sorted, by_value);
+    qsort(w->sorted, (size_t)w->n, sizeof *w->sorted, tr_by_double);
     return w->sorted[(w->n - 1) / 2];
 }
 

@@ -276,6 +276,27 @@ static void a_growing_array_keeps_its_elements(void **state)
     free(p);
 }
 
+static void rows_are_found_and_sorted_by_the_text_they_begin_with(void **state)
+{
+    (void)state;
+    struct row {
+        const char *name;
+        int value;
+    } rows[] = { { "b", 1 }, { "c", 2 }, { "a", 3 }, { "b", 4 } };
+    static const char *const words[] = { "x", "", "y" };
+    double number[] = { 2, -1, 1e300, 0 };
+    const struct row *found = TR_ROW(rows, "b");
+    assert_ptr_equal(found, &rows[0]); /* the first of equal ones */
+    assert_null(TR_ROW(rows, "d"));
+    assert_ptr_equal(TR_ROW(words, ""), &words[1]);
+    assert_null(tr_row_find(NULL, 0, sizeof(char *), "x"));
+    qsort(rows, TR_COUNT_OF(rows), sizeof *rows, tr_by_text);
+    assert_int_equal(rows[0].value, 3);
+    assert_int_equal(rows[3].value, 2);
+    qsort(number, TR_COUNT_OF(number), sizeof *number, tr_by_double);
+    assert_true(number[0] == -1 && number[1] == 0 && number[2] == 2 && number[3] == 1e300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +313,7 @@ int main(void)
         cmocka_unit_test(work_is_counted_inside_and_outside),
         cmocka_unit_test(a_slow_action_is_told_beside_the_p99_of_the_others),
         cmocka_unit_test(a_growing_array_keeps_its_elements),
+        cmocka_unit_test(rows_are_found_and_sorted_by_the_text_they_begin_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
