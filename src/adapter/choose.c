@@ -25,9 +25,7 @@ struct names {
 /* The names that modules which can be targets end in, each once. */
 static enum tr_status collect(const struct module_list *l, int n_parts, bool with_norms, struct names *out)
 {
-    out->item = calloc(l->n + 1, sizeof *out->item);
-    if (!out->item)
-        return tr_fail(TR_NOMEM, "no memory for %zu names", l->n);
+    TR_PASS(TR_ALLOC(out->item, l->n + 1, "%zu names", l->n));
     for (size_t i = 0; i < l->n; i++) {
         const char *name = last_parts(l->module[i].target.module, n_parts);
         bool is_new = name && (with_norms || l->module[i].kind != TR_MODULE_NORM);

@@ -236,9 +236,7 @@ static enum tr_status read_words(const cJSON *c, const char *key, struct tr_word
         return tr_fail(TR_USAGE, "\"%s\" is not %s", key,
                        is_text ? "a string or a list of strings" : "a list of strings");
     TR_TRY(list_length(v, key, &n));
-    item = calloc(n + 1, sizeof *item);
-    if (!item)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for \"%s\"", key));
+    TR_TRY(TR_ALLOC(item, n + 1, "\"%s\"", key));
     size_t i = 0;
     for (const cJSON *x = v->child; x; x = x->next) {
         if (!cJSON_IsString(x) || !x->valuestring[0])
@@ -261,9 +259,8 @@ enum tr_status tr_adapter_read_ints(const cJSON *v, const char *key, int64_t **o
     enum tr_status st = cJSON_IsArray(v) ? list_length(v, key, &n) : TR_OK;
     if (st != TR_OK || n == 0)
         return st;
-    int64_t *p = calloc(n, sizeof *p);
-    if (!p)
-        return tr_fail(TR_NOMEM, "no memory for \"%s\"", key);
+    int64_t *p = NULL;
+    TR_PASS(TR_ALLOC(p, n, "\"%s\"", key));
     for (const cJSON *x = cJSON_IsArray(v) ? v->child : v; i < n; x = x->next) {
         double d = cJSON_IsNumber(x) ? x->valuedouble : -1;
         if (!(d >= 0 && d <= INT32_MAX) || d != floor(d)) {

@@ -84,9 +84,7 @@ static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter 
         TR_PASS(tr_adapter_words(cfg->layers_pattern.item, cfg->layers_pattern.n, &a->layers_pattern));
     TR_PASS(take_ints(&cfg->layers_to_transform, "layers_to_transform", &a->layer, &a->n_layers));
     if (cfg->trainable_token_indices.n) {
-        a->tokens = calloc(1, sizeof *a->tokens);
-        if (!a->tokens)
-            return tr_fail(TR_NOMEM, "no memory for trainable_token_indices");
+        TR_PASS(TR_ALLOC(a->tokens, 1, "trainable_token_indices"));
         a->n_tokens = 1;
         TR_PASS(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->tokens->id, &a->tokens->n));
     }

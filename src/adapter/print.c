@@ -208,9 +208,7 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
         return TR_OK;
     }
     TR_TRY(tr_adapter_list(m, &l));
-    item = calloc(l.n + a->target.n + 16, sizeof *item);
-    if (!item)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the target modules"));
+    TR_TRY(TR_ALLOC(item, l.n + a->target.n + 16, "the target modules"));
     for (size_t i = 0; a->is_all_linear && i < l.n; i++)
         if (l.module[i].kind == TR_MODULE_LINEAR || l.module[i].kind == TR_MODULE_CONV1D)
             item[n++] = l.module[i].target.module;

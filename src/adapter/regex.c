@@ -219,9 +219,8 @@ static enum tr_status compile_list(enum pattern_form form, const char *const *te
 static enum tr_status compile_keys(const struct tr_adapter_pattern *list, size_t n, int *n_regexes,
                                    struct pattern **out, size_t *n_out)
 {
-    const char **text = calloc(n + 1, sizeof *text);
-    if (!text)
-        return tr_fail(TR_NOMEM, "no memory for %zu patterns", n);
+    const char **text = NULL;
+    TR_PASS(TR_ALLOC(text, n + 1, "%zu patterns", n));
     for (size_t i = 0; i < n; i++)
         text[i] = list[i].key;
     enum tr_status st = compile_list(PATTERN_SUFFIX, text, n, n_regexes, out, n_out);

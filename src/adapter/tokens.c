@@ -29,9 +29,7 @@ enum tr_status tr_adapter_read_tokens(const cJSON *config, struct tr_adapter *a)
     enum tr_status st = TR_OK;
     if (!v || cJSON_IsNull(v) || (is_object && !v->child))
         return TR_OK;
-    a->tokens = calloc(TABLES_MAX, sizeof *a->tokens);
-    if (!a->tokens)
-        return tr_fail(TR_NOMEM, "no memory for \"%s\"", key);
+    TR_PASS(TR_ALLOC(a->tokens, TABLES_MAX, "\"%s\"", key));
     for (v = is_object ? v->child : v; v && st == TR_OK; v = is_object ? v->next : NULL) {
         char shown[96];
         if (a->n_tokens == TABLES_MAX)

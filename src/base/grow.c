@@ -1,10 +1,27 @@
-/* grow.c - arrays that grow as elements are added, blocks that are kept until all of them are released, and orders and
- * look-ups of arrays by text. */
+/* grow.c - arrays of zeroes, arrays that grow as elements are added, blocks that are kept until all of them are
+ * released, and orders and look-ups of arrays by text. */
 #include "base/misc.h"
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FIRST = 16 };
+
+enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) {
+        char what[256];
+        va_list args;
+        va_start(args, fmt);
+        vsnprintf(what, sizeof what, fmt, args);
+        va_end(args);
+        return tr_fail(TR_NOMEM, "no memory for %s", what);
+    }
+    memcpy(array, &p, sizeof p); /* a pointer to any type: void ** would not be one to it */
+    return TR_OK;
+}
 
 bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
 {
@@ -16,7 +33,7 @@ bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
         return false;
     cap = cap < FIRST ? FIRST : cap;
     cap = cap < n ? n : cap;
-    memcpy(&p, array, sizeof p); /* a pointer to any type: void ** would not be one to it */
+    memcpy(&p, array, sizeof p);
     p = tr_mul_size(cap, size, &bytes) ? realloc(p, bytes) : NULL;
     if (!p)
         return false;

@@ -4,6 +4,12 @@
 
 #include "base/status.h"
 
+/* n zeroed elements (one where n is 0), which the caller frees; TR_NOMEM says "no memory for " and the text, which
+ * names the thing: TR_ALLOC(t->rows, n, "%zu rows", n). `array` is an lvalue of pointer type, written only on success.
+ */
+#define TR_ALLOC(array, n, ...) tr_alloc(&(array), sizeof *(array), (n), __VA_ARGS__)
+enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...) TR_PRINTF(4, 5);
+
 /* Room for n elements in an array that begins as NULL with *n_cap 0; grows by doubling, so adding one at a time is
  * cheap. False: no memory, and the array is as it was. `array` is an lvalue of pointer type. */
 #define TR_GROW(array, n, n_cap) tr_grow(&(array), sizeof *(array), (n), (n_cap))

@@ -117,10 +117,8 @@ static enum tr_status freeze_base(struct tr_setup *s)
     if (s->cfg->from_scratch)
         return tr_fail(TR_USAGE, "an adapter needs the weights of its base: drop --from_scratch");
     char key[TR_ADAPTER_KEY_MAX];
-    s->is_frozen = calloc((size_t)s->model->n_params, sizeof *s->is_frozen);
-    s->n_saved = calloc((size_t)s->model->n_params, sizeof *s->n_saved);
-    if (!s->is_frozen || !s->n_saved)
-        return tr_fail(TR_NOMEM, "setup: out of memory");
+    TR_PASS(TR_ALLOC(s->is_frozen, (size_t)s->model->n_params, "a setup"));
+    TR_PASS(TR_ALLOC(s->n_saved, (size_t)s->model->n_params, "a setup"));
     for (int i = 0; i < s->model->n_params; i++) {
         s->is_frozen[i] = !tr_adapter_learns(s->model, i);
         s->n_saved[i] = tr_adapter_saves(s->model, i) + tr_adapter_second_key(s->model, i, key, sizeof key);
@@ -140,9 +138,7 @@ static enum tr_status choose_frozen(struct tr_setup *s)
         return TR_OK;
     TR_PASS(check_patterns(m, "trainable", &cfg->trainable));
     TR_PASS(check_patterns(m, "frozen", &cfg->frozen));
-    s->is_frozen = calloc((size_t)m->n_params, sizeof *s->is_frozen);
-    if (!s->is_frozen)
-        return tr_fail(TR_NOMEM, "setup: out of memory");
+    TR_PASS(TR_ALLOC(s->is_frozen, (size_t)m->n_params, "a setup"));
     for (int i = 0; i < m->n_params; i++)
         n += s->is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
     if (n == m->n_params)

@@ -96,9 +96,7 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
         TR_TRY(errno == EWOULDBLOCK ? break_lock(output_dir, path, &fd)
                                     : tr_fail(TR_IO, "%s: lock: %s", path, strerror(errno)));
     TR_TRY(write_holder(fd, path, run_id, generation));
-    l = malloc(sizeof *l);
-    if (!l)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a lock"));
+    TR_TRY(TR_ALLOC(l, 1, "a lock"));
     l->fd = fd;
     memcpy(l->path, path, sizeof l->path);
     *out = l;

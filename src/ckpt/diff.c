@@ -146,10 +146,8 @@ enum tr_status tr_ckpt_diff(const char *a, const char *b, size_t most, struct tr
 {
     enum tr_status st = TR_OK;
     struct diff d = { .out = out, .most = most, .other = b };
-    d.a = malloc(CHUNK * sizeof *d.a);
-    d.b = malloc(CHUNK * sizeof *d.b);
-    if (!d.a || !d.b)
-        TR_TRY(tr_fail(TR_NOMEM, "diff: out of memory"));
+    TR_TRY(TR_ALLOC(d.a, CHUNK, "a comparison"));
+    TR_TRY(TR_ALLOC(d.b, CHUNK, "a comparison"));
     TR_TRY(diff_weights(&d, a, b));
     if (has_optim(a) && has_optim(b))
         TR_TRY(tr_each_optim_file(a, diff_file, &d));

@@ -148,10 +148,8 @@ static enum tr_status number_tensors(struct tr_hf *hf)
         n += tr_st_count(hf->shards[s]);
     if (n > TR_ST_MAX_TENSORS)
         return tr_fail(TR_USAGE, "%zu tensors; the limit is %d", n, TR_ST_MAX_TENSORS);
-    hf->refs = malloc((n + 1) * sizeof *hf->refs);
-    hf->refs_by_name = malloc((n + 1) * sizeof *hf->refs_by_name);
-    if (!hf->refs || !hf->refs_by_name)
-        return tr_fail(TR_NOMEM, "no memory for %zu tensors", n);
+    TR_PASS(TR_ALLOC(hf->refs, n + 1, "%zu tensors", n));
+    TR_PASS(TR_ALLOC(hf->refs_by_name, n + 1, "%zu tensors", n));
     for (size_t s = 0; s < hf->n_shards; s++) {
         for (size_t t = 0; t < tr_st_count(hf->shards[s]); t++) {
             hf->refs_by_name[hf->n_refs] = (uint32_t)hf->n_refs;
@@ -172,9 +170,7 @@ static enum tr_status number_tensors(struct tr_hf *hf)
 static enum tr_status number_items(struct tr_hf *hf)
 {
     char text[96];
-    hf->by_name = malloc((hf->n + 1) * sizeof *hf->by_name);
-    if (!hf->by_name)
-        return tr_fail(TR_NOMEM, "no memory for %zu tensors", hf->n);
+    TR_PASS(TR_ALLOC(hf->by_name, hf->n + 1, "%zu tensors", hf->n));
     for (size_t i = 0; i < hf->n; i++)
         hf->by_name[i] = (uint32_t)i;
     qsort_r(hf->by_name, hf->n, sizeof *hf->by_name, by_item_name, hf);

@@ -158,9 +158,7 @@ enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entri
     if (n_shards == 0 || n_shards > TR_HF_MAX_SHARDS)
         TR_TRY(tr_fail(TR_USAGE, "%zu tensors in files of %" PRIu64 " bytes make %zu files; 1..%d are allowed",
                        n_entries, max_shard_bytes, n_shards, TR_HF_MAX_SHARDS));
-    p->shards = calloc(n_shards, sizeof *p->shards);
-    if (!p->shards)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu shards", n_shards));
+    TR_TRY(TR_ALLOC(p->shards, n_shards, "%zu shards", n_shards));
     p->n_shards = n_shards;
     TR_TRY(cut(entries, n_entries, part_of, max_shard_bytes, p->shards, &n_shards));
     for (size_t k = 0; k < n_shards; k++) {

@@ -302,11 +302,9 @@ enum tr_status tr_hf_interpret(struct tr_hf *hf, const char *dir)
     struct interpreting x = { .hf = hf };
     if (dir)
         TR_TRY(read_config(hf->sums, dir, &hf->quant));
-    hf->items = calloc(hf->n_refs + 1, sizeof *hf->items);
-    x.scheme = calloc(hf->n_refs + 1, sizeof *x.scheme);
-    x.is_taken = calloc(hf->n_refs + 1, sizeof *x.is_taken);
-    if (!hf->items || !x.scheme || !x.is_taken)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu tensors", hf->n_refs));
+    TR_TRY(TR_ALLOC(hf->items, hf->n_refs + 1, "%zu tensors", hf->n_refs));
+    TR_TRY(TR_ALLOC(x.scheme, hf->n_refs + 1, "%zu tensors", hf->n_refs));
+    TR_TRY(TR_ALLOC(x.is_taken, hf->n_refs + 1, "%zu tensors", hf->n_refs));
     find_markers(&x);
     TR_TRY(make_items(&x));
 out:

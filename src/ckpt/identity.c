@@ -117,9 +117,7 @@ enum tr_status tr_base_id_of(const char *dir, struct tr_base_id *out)
     TR_TRY(tr_hasher_open(&h));
     TR_TRY(hash_config(dir, h, &id.config));
     TR_TRY(tr_hf_open(dir, &hf));
-    all = calloc(tr_hf_count(hf) + 1, sizeof *all);
-    if (!all)
-        TR_TRY(tr_fail(TR_NOMEM, "%s: out of memory", dir));
+    TR_TRY(TR_ALLOC(all, tr_hf_count(hf) + 1, "%s", dir));
     for (size_t i = 0; i < tr_hf_count(hf); i++)
         all[i] = (struct named){ tr_hf_tensor(hf, i)->name, i };
     qsort(all, tr_hf_count(hf), sizeof *all, tr_by_text);

@@ -252,9 +252,8 @@ static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
         if (!tr_hf_find(hf, file_name(nm, m->param[0].name), &at))
             nm->n_strip = 0; /* neither: let the full names be reported */
     }
-    struct tr_st_entry *want = calloc((size_t)m->n_params, sizeof *want);
-    if (!want)
-        return tr_fail(TR_NOMEM, "load: out of memory");
+    struct tr_st_entry *want = NULL;
+    TR_PASS(TR_ALLOC(want, (size_t)m->n_params, "a load"));
     size_t n = 0;
     for (int i = 0; i < m->n_params; i++) {
         if (tr_adapter_owns(m->param[i].name))
@@ -595,9 +594,7 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
     struct tr_load_result ignored = { 0 };
     struct loading l = { .s = s, .dir = dir, .buf = buf };
     out = out ? out : &ignored;
-    l.n_seen = calloc((size_t)s->states.n * (size_t)s->model->n_params, sizeof *l.n_seen);
-    if (!l.n_seen)
-        TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+    TR_TRY(TR_ALLOC(l.n_seen, (size_t)s->states.n * (size_t)s->model->n_params, "a load"));
     TR_TRY(tr_each_optim_file(dir, load_one, &l));
     for (int row = TR_S_OPTIM; row < s->states.n; row++)
         if (s->states.row[row].is_held && s->states.row[row].name)

@@ -199,9 +199,7 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
                            "use another init_lora_weights than false"));
         if (!hf) {
             TR_TRY(tr_hf_open(base, &hf));
-            squares = calloc((size_t)most, sizeof *squares);
-            if (!squares)
-                TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+            TR_TRY(TR_ALLOC(squares, (size_t)most, "a load"));
         }
         TR_TRY(load_magnitude(s, hf, i, weight, squares, buf));
     }

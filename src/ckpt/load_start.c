@@ -152,11 +152,9 @@ static enum tr_status put_rest(const struct starting *x, float *buf)
 static enum tr_status make_start(struct starting *x, bool with_live, float *buf)
 {
     enum tr_status st = TR_OK;
-    x->w = malloc((size_t)(x->n_in * x->n_out) * sizeof *x->w);
-    x->left = malloc((size_t)(x->n_out * x->r) * sizeof *x->left);
-    x->right = malloc((size_t)(x->n_in * x->r) * sizeof *x->right);
-    if (!x->w || !x->left || !x->right)
-        TR_TRY(tr_fail(TR_NOMEM, "load: no memory for %s", x->s->model->param[x->weight].name));
+    TR_TRY(TR_ALLOC(x->w, (size_t)(x->n_in * x->n_out), "%s", x->s->model->param[x->weight].name));
+    TR_TRY(TR_ALLOC(x->left, (size_t)(x->n_out * x->r), "%s", x->s->model->param[x->weight].name));
+    TR_TRY(TR_ALLOC(x->right, (size_t)(x->n_in * x->r), "%s", x->s->model->param[x->weight].name));
     TR_TRY(read_weight(x, buf));
     if (x->s->model->param[x->a].init == TR_INIT_PISSA)
         TR_TRY(make_pissa(x));
@@ -266,9 +264,7 @@ enum tr_status tr_load_joined(const struct tr_store *s, const struct tr_hf *hf, 
         return load_half(s, hf, at, p->n, start, buf);
     }
     int64_t most = tr_max64(1, TR_LOAD_CHUNK / (2 * p->cols));
-    both = malloc((size_t)(most * 2 * p->cols) * sizeof *both);
-    if (!both)
-        TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+    TR_TRY(TR_ALLOC(both, (size_t)(most * 2 * p->cols), "a load"));
     for (int64_t row = 0; row < p->rows; row += most) {
         int64_t n = tr_min64(most, p->rows - row);
         TR_TRY(tr_load_floats(s, hf, at, param, row * 2 * p->cols, n * 2 * p->cols, both));
@@ -294,11 +290,9 @@ enum tr_status tr_load_head_rest(const struct tr_store *s, const char *base, con
     TR_BUG_ON(!tr_adapter_find(adapter, s->model, x.a, &at_a) || !tr_adapter_find(adapter, s->model, x.b, &at_b));
     TR_TRY(tr_hf_open(base, &hf));
     x.hf = hf;
-    x.right = malloc((size_t)(x.r * x.n_in) * sizeof *x.right);
-    x.left = malloc((size_t)(x.n_out * x.r) * sizeof *x.left);
-    both = malloc((size_t)(2 * x.r) * sizeof *both);
-    if (!x.right || !x.left || !both)
-        TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+    TR_TRY(TR_ALLOC(x.right, (size_t)(x.r * x.n_in), "a load"));
+    TR_TRY(TR_ALLOC(x.left, (size_t)(x.n_out * x.r), "a load"));
+    TR_TRY(TR_ALLOC(both, (size_t)(2 * x.r), "a load"));
     TR_TRY(tr_hf_read(adapter, at_a, (uint64_t)(x.r * x.n_in), (size_t)(x.r * x.n_in), x.right, TR_F32));
     for (int64_t row = 0; row < x.n_out; row++) {
         TR_TRY(tr_hf_read(adapter, at_b, (uint64_t)(row * 2 * x.r), (size_t)(2 * x.r), both, TR_F32));

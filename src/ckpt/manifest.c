@@ -108,9 +108,7 @@ static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m
         m->n_files++;
     if (m->n_files > TR_CKPT_MAX_FILES)
         return tr_fail(TR_IO, "%zu files; the limit is %d", m->n_files, TR_CKPT_MAX_FILES);
-    m->files = calloc(m->n_files + 1, sizeof *m->files);
-    if (!m->files)
-        return tr_fail(TR_NOMEM, "no memory for %zu files", m->n_files);
+    TR_PASS(TR_ALLOC(m->files, m->n_files + 1, "%zu files", m->n_files));
     size_t i = 0;
     for (const cJSON *e = files->child; e; e = e->next)
         TR_PASS(parse_file(e, &m->files[i++]));

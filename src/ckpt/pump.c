@@ -89,9 +89,8 @@ static void *run_thread(void *ctx)
 
 enum tr_status tr_pump_open(void *pages, struct tr_pump **out)
 {
-    struct tr_pump *p = calloc(1, sizeof *p);
-    if (!p)
-        return tr_fail(TR_NOMEM, "save: out of memory");
+    struct tr_pump *p = NULL;
+    TR_PASS(TR_ALLOC(p, 1, "a save"));
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->cond, NULL);
     if (!pages)

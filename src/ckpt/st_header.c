@@ -411,9 +411,7 @@ enum tr_status tr_st_parse_header(char *json, size_t n, uint64_t data_bytes, str
     struct tr_st_tensor *exact = realloc(h.tensors, (h.n_tensors + 1) * sizeof *exact);
     if (exact)
         h.tensors = exact;
-    h.by_name = malloc((h.n_tensors + 1) * sizeof *h.by_name);
-    if (!h.by_name)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu tensors", h.n_tensors));
+    TR_TRY(TR_ALLOC(h.by_name, h.n_tensors + 1, "%zu tensors", h.n_tensors));
     qsort(h.tensors, h.n_tensors, sizeof *h.tensors, by_begin);
     TR_TRY(check_cover(&h, data_bytes));
     TR_TRY(sort_and_check_names(&h));

@@ -118,9 +118,7 @@ enum tr_status tr_st_writer_prepare(const struct tr_st_entry *entries, size_t n_
         return tr_fail(TR_NOMEM, "no memory for a safetensors writer");
     w->fd = -1;
     w->n_slots = n_entries;
-    w->slots = calloc(n_entries + 1, sizeof *w->slots);
-    if (!w->slots)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu tensors", n_entries));
+    TR_TRY(TR_ALLOC(w->slots, n_entries + 1, "%zu tensors", n_entries));
     TR_TRY(tr_hasher_open(&w->hasher));
     TR_TRY(build_header(w, entries, metadata, n_metadata));
     *out = w;

@@ -266,11 +266,9 @@ static enum tr_status list_entries(struct q4_writing *w)
 {
     size_t n = tr_hf_count(w->hf), most = n * TR_COUNT_OF(rows) + 1;
     int n_files = divide_into_files(w);
-    w->entries = calloc(most, sizeof *w->entries);
-    w->parts = calloc(most, sizeof *w->parts);
-    w->file_of = calloc(most, sizeof *w->file_of);
-    if (!w->entries || !w->parts || !w->file_of)
-        return tr_fail(TR_NOMEM, "no memory for %zu tensors", most);
+    TR_PASS(TR_ALLOC(w->entries, most, "%zu tensors", most));
+    TR_PASS(TR_ALLOC(w->parts, most, "%zu tensors", most));
+    TR_PASS(TR_ALLOC(w->file_of, most, "%zu tensors", most));
     size_t from = 0, to = 0;
     for (int f = 0; f < n_files; f++, from = to) {
         while (to < n && w->weight[to].file == f)
@@ -365,9 +363,7 @@ static enum tr_status check_target(const char *dir)
 static enum tr_status open_writing(struct q4_writing *w)
 {
     int64_t most = CHUNK / TR_Q4_BLOCK;
-    w->weight = calloc(tr_hf_count(w->hf) + 1, sizeof *w->weight);
-    if (!w->weight)
-        return tr_fail(TR_NOMEM, "no memory for %zu tensors", tr_hf_count(w->hf));
+    TR_PASS(TR_ALLOC(w->weight, tr_hf_count(w->hf) + 1, "%zu tensors", tr_hf_count(w->hf)));
     TR_PASS(choose_weights(w));
     TR_PASS(list_entries(w));
     for (size_t i = 0; i < tr_hf_count(w->hf); i++)

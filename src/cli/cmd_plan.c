@@ -203,11 +203,9 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         TR_TRY(tr_machine_open(cfg->machine, &machine));
     if (cfg->machine && cfg->device == TR_DEVICE_CHOICE_AUTO) /* the device of that machine, not of this host */
         asked.device = machine.is_shared ? TR_DEVICE_CHOICE_CPU : TR_DEVICE_CHOICE_CUDA;
-    s = calloc((size_t)n, sizeof *s);
-    c = calloc((size_t)n, sizeof *c);
-    stage = calloc((size_t)n, sizeof *stage);
-    if (!s || !c || !stage)
-        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    TR_TRY(TR_ALLOC(s, (size_t)n, "a plan"));
+    TR_TRY(TR_ALLOC(c, (size_t)n, "a plan"));
+    TR_TRY(TR_ALLOC(stage, (size_t)n, "a plan"));
     for (int k = 0; k < n; k++) {
         int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
         TR_TRY(tr_setup_open_advised(&asked, k % n_each ? last : first, &s[k]));

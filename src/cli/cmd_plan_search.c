@@ -248,9 +248,7 @@ enum tr_status cmd_plan_scale(const struct tr_config *cfg)
     TR_TRY(budget_of(cfg, &budget));
     TR_TRY(tr_scale_counts(cfg->scale, &counts, &n));
     TR_TRY(plan_query_open(cfg, &machine, &model, &q));
-    points = calloc((size_t)n, sizeof *points);
-    if (!points)
-        TR_TRY(tr_fail(TR_NOMEM, "scale: out of memory"));
+    TR_TRY(TR_ALLOC(points, (size_t)n, "a scaling table"));
     for (int i = 0; i < n; i++) {
         points[i].gpus = counts[i];
         TR_TRY(find_point(cfg, &machine, &q, s, &points[i]));

@@ -18,9 +18,8 @@ static const char *can_use(const struct tr_comm_env *env)
 
 static enum tr_status open_phantom(const struct tr_comm_env *env, struct tr_comm **world)
 {
-    struct phantom *p = calloc(1, sizeof *p);
-    if (!p)
-        return tr_fail(TR_NOMEM, "no memory for a communicator");
+    struct phantom *p = NULL;
+    TR_PASS(TR_ALLOC(p, 1, "a communicator"));
     p->base = (struct tr_comm){ .ops = &tr_comm_phantom, .rank = env->rank, .size = env->size };
     *world = &p->base;
     return TR_OK;

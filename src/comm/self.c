@@ -22,9 +22,8 @@ static const char *can_use(const struct tr_comm_env *env)
 static enum tr_status open_self(const struct tr_comm_env *env, struct tr_comm **world)
 {
     (void)env;
-    struct self *s = calloc(1, sizeof *s);
-    if (!s)
-        return tr_fail(TR_NOMEM, "no memory for a communicator");
+    struct self *s = NULL;
+    TR_PASS(TR_ALLOC(s, 1, "a communicator"));
     s->base = (struct tr_comm){ .ops = &tr_comm_self, .rank = 0, .size = 1 };
     *world = &s->base;
     return TR_OK;

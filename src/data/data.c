@@ -180,10 +180,8 @@ static enum tr_status open_groups(struct tr_data *d, struct tr_tokenize *t, cons
 {
     static const double one = 1;
     bool is_mixed = has_weights(t->options, n_paths);
-    d->files = calloc(sources->n, sizeof *d->files);
-    d->groups = calloc(is_mixed ? n_paths : 1, sizeof *d->groups);
-    if (!d->files || !d->groups)
-        return tr_fail(TR_NOMEM, "no memory for %zu data files", sources->n);
+    TR_PASS(TR_ALLOC(d->files, sources->n, "%zu data files", sources->n));
+    TR_PASS(TR_ALLOC(d->groups, is_mixed ? n_paths : 1, "%zu data files", sources->n));
     TR_PASS(tr_mix_open(&d->mix, is_mixed ? t->options->weights : &one, is_mixed ? n_paths : 1));
     for (size_t next = 0; next < sources->n;)
         TR_PASS(open_group_sources(d, t, sources, is_mixed, &next));
@@ -259,10 +257,8 @@ static enum tr_status fetch_paths(struct tr_tokenize *t, const char *const *give
     size_t n_addresses = 0, k = 0;
     for (size_t i = 0; i < n; i++)
         n_addresses += tr_fetch_is_address(given[i]);
-    out->p = calloc(n + 1, sizeof *out->p);
-    out->copies = calloc(n_addresses + 1, sizeof *out->copies);
-    if (!out->p || !out->copies)
-        return tr_fail(TR_NOMEM, "no memory for %zu data paths", n);
+    TR_PASS(TR_ALLOC(out->p, n + 1, "%zu data paths", n));
+    TR_PASS(TR_ALLOC(out->copies, n_addresses + 1, "%zu data paths", n));
     if (n_addresses > 0 && !t->options->cache_dir)
         return tr_fail(TR_USAGE, "%s: an address needs a cache directory for its copy", given[0]);
     if (n_addresses > 0)

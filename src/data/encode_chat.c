@@ -25,9 +25,8 @@ static enum tr_status find_losses(const struct tr_source_map *map, cJSON *messag
     *out = NULL;
     if (!map || !(map->train_roles || cJSON_GetObjectItemCaseSensitive(map->message, "train")))
         return TR_OK;
-    int8_t *losses = calloc((size_t)cJSON_GetArraySize(messages) + 1, 1);
-    if (!losses)
-        return tr_fail(TR_NOMEM, "no memory for a conversation");
+    int8_t *losses = NULL;
+    TR_PASS(TR_ALLOC(losses, (size_t)cJSON_GetArraySize(messages) + 1, "a conversation"));
     *out = losses;
     for (cJSON *m = messages->child; m; m = m->next)
         TR_PASS(tr_map_loss(map, m, &losses[i++]));

@@ -84,9 +84,7 @@ enum tr_status tr_mix_open(struct tr_mix *m, const double *weights, size_t n)
                     "data weights are mixed exactly: as whole numbers in lowest terms they may add up to %d at most; "
                     "give them with fewer digits",
                     MAX_PERIOD));
-    m->slots = calloc(m->period, sizeof *m->slots);
-    if (!m->slots)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a mixture of period %" PRIu64, m->period));
+    TR_TRY(TR_ALLOC(m->slots, m->period, "a mixture of period %" PRIu64, m->period));
     fill_slots(m, n_placed);
 out:
     free(n_placed);

@@ -205,9 +205,8 @@ static void close_threads(struct tr_device *d)
 
 static enum tr_status open_threads(struct tr_device *d)
 {
-    struct threads *t = calloc(1, sizeof *t);
-    if (!t)
-        return tr_fail(TR_NOMEM, "no memory for the device threads");
+    struct threads *t = NULL;
+    TR_PASS(TR_ALLOC(t, 1, "the device threads"));
     *t = (struct threads){ .seed = 1, .max_us = DEFAULT_DELAY_US };
     d->impl = t;
     for (int s = 0; s < TR_STREAM_HOST; s++) {

@@ -12,9 +12,7 @@ enum tr_status tr_exec_copies_open(struct tr_exec *e)
 {
     const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
     enum tr_status st = TR_OK;
-    e->copied = calloc((size_t)s->n_actions + 1, sizeof *e->copied);
-    if (!e->copied)
-        return tr_fail(TR_NOMEM, "executor: out of memory");
+    TR_PASS(TR_ALLOC(e->copied, (size_t)s->n_actions + 1, "an executor"));
     st = tr_stream_event_open(e->dev, &e->computed);
     for (int i = 0; i < s->n_actions && st == TR_OK; i++)
         if (is_copy(&s->action[i])) {

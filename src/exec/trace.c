@@ -149,10 +149,8 @@ enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const 
     *t = (struct tr_trace){ .e = e, .first = first, .n_steps = n, .peak_flops = peak_flops };
     t->tracer.mark = on_mark;
     t->cap = (int)tr_min64((int64_t)events_of_step(e) * n, 1 << 20);
-    t->event = calloc((size_t)t->cap, sizeof *t->event);
-    t->step = calloc((size_t)n, sizeof *t->step);
-    if (!t->event || !t->step)
-        TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for %d events", t->cap));
+    TR_TRY(TR_ALLOC(t->event, (size_t)t->cap, "%d events", t->cap));
+    TR_TRY(TR_ALLOC(t->step, (size_t)n, "%d events", t->cap));
     TR_TRY(tr_format(t->output, sizeof t->output, "%s", dir));
     TR_TRY(tr_path_join(t->dir, dir, TR_NAME_PROFILE));
     TR_TRY(tr_marks_open(e->dev, 2 * t->cap, &t->marks));

@@ -130,9 +130,8 @@ static enum tr_status freq_factors(const struct tr_rope *r, int64_t max_position
 
 static enum tr_status list_factors(const cJSON *list, int64_t n, float **out)
 {
-    float *f = malloc((size_t)n * sizeof *f);
-    if (!f)
-        return tr_fail(TR_NOMEM, "gguf: out of memory");
+    float *f = NULL;
+    TR_PASS(TR_ALLOC(f, (size_t)n, "a GGUF file"));
     const cJSON *item = list->child; /* the model has checked its length */
     for (int64_t i = 0; i < n; i++, item = item->next)
         f[i] = (float)item->valuedouble;

@@ -368,9 +368,8 @@ enum tr_status tr_nodes_open(struct launch_job *j)
     const struct tr_launch *l = j->l;
     char listen[ADDR_BYTES];
     unsigned char key[TR_SHA256_BYTES], hash[TR_SHA256_BYTES];
-    struct nodes *n = calloc(1, sizeof *n);
-    if (!n)
-        return tr_fail(TR_NOMEM, "no memory for an agent");
+    struct nodes *n = NULL;
+    TR_PASS(TR_ALLOC(n, 1, "an agent"));
     j->nodes = n;
     n->j = j;
     n->view.progress = (struct progress){ -1, -1 };

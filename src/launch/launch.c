@@ -53,10 +53,8 @@ static enum tr_status place_logs(struct launch_job *j)
 static enum tr_status make_ranks(struct launch_job *j)
 {
     size_t n = (size_t)j->l->n_ranks;
-    j->ranks = calloc(n, sizeof *j->ranks);
-    j->polls = calloc(N_POLLS_FIXED + N_POLLS_RANK * n, sizeof *j->polls);
-    if (!j->ranks || !j->polls)
-        return tr_fail(TR_NOMEM, "no memory for %d ranks", j->l->n_ranks);
+    TR_PASS(TR_ALLOC(j->ranks, n, "%d ranks", j->l->n_ranks));
+    TR_PASS(TR_ALLOC(j->polls, N_POLLS_FIXED + N_POLLS_RANK * n, "%d ranks", j->l->n_ranks));
     for (int i = 0; i < j->l->n_ranks; i++) {
         struct rank *r = &j->ranks[i];
         r->rank = i;

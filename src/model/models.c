@@ -126,10 +126,8 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
     int n_params = 0, program_of[TR_LAYER_KINDS] = { 0 }; /* 0: no layer is of this kind */
     for (int64_t i = 0; i < m->hp.layers; i++)
         program_of[m->hp.kind_of[i]] = 1;
-    m->program = calloc(TR_LAYER_KINDS + 2, sizeof *m->program);
-    m->segment = calloc((size_t)m->hp.layers + 2, sizeof *m->segment);
-    if (!m->program || !m->segment)
-        return tr_fail(TR_NOMEM, "model: out of memory");
+    TR_PASS(TR_ALLOC(m->program, TR_LAYER_KINDS + 2, "a model"));
+    TR_PASS(TR_ALLOC(m->segment, (size_t)m->hp.layers + 2, "a model"));
     TR_PASS(build_segment(m, opt, "embed", -1, &m->program[m->n_programs]));
     m->n_programs++;
     for (int k = 0; k < TR_LAYER_KINDS; k++)
@@ -148,15 +146,11 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
         g->program = s == 0 ? 0 : is_block ? program_of[m->hp.kind_of[g->layer]] : m->n_programs - 1;
         n_params += m->program[g->program]->n_params;
     }
-    m->param = calloc((size_t)n_params, sizeof *m->param);
-    if (!m->param)
-        return tr_fail(TR_NOMEM, "model: out of memory");
+    TR_PASS(TR_ALLOC(m->param, (size_t)n_params, "a model"));
     for (int s = 0; s < m->n_segments; s++) {
         struct tr_segment *g = &m->segment[s];
         const struct tr_program *p = m->program[g->program];
-        g->param = calloc((size_t)p->n_params + 1, sizeof *g->param);
-        if (!g->param)
-            return tr_fail(TR_NOMEM, "model: out of memory");
+        TR_PASS(TR_ALLOC(g->param, (size_t)p->n_params + 1, "a model"));
         for (int i = 0; i < p->n_params; i++)
             TR_PASS(global_param(m, &p->param[i], g->layer, &g->param[i]));
     }

@@ -56,9 +56,8 @@ static enum tr_status open_events(const char *path, int *out_fd, bool *is_torn)
 
 enum tr_status tr_observe_open(const struct tr_observe_options *opt, struct tr_observe **out)
 {
-    struct tr_observe *o = calloc(1, sizeof *o);
-    if (o == NULL)
-        return tr_fail(TR_NOMEM, "no memory for the event log");
+    struct tr_observe *o = NULL;
+    TR_PASS(TR_ALLOC(o, 1, "the event log"));
     o->opt = *opt;
     o->events_fd = -1;
     snprintf(o->run, sizeof o->run, "%s", opt->run != NULL ? opt->run : "");

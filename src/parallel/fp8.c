@@ -148,9 +148,7 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
     if (!ctx->fp8 || !ctx->is_training)
         return TR_OK;
     TR_TRY(tr_program_copy(p, &from));
-    f.quant = calloc((size_t)p->n_nodes * 2 + 1, sizeof *f.quant);
-    if (!f.quant)
-        TR_TRY(tr_fail(TR_NOMEM, "program %s: out of memory", p->name));
+    TR_TRY(TR_ALLOC(f.quant, (size_t)p->n_nodes * 2 + 1, "program %s", p->name));
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
         const struct tr_node *old = &from->node[i];

@@ -499,9 +499,8 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
     drop_dead(&g, n_forward);
     free(g.of);
     free(g.is_dead);
-    bool *is_read = calloc((size_t)p->n_values, sizeof *is_read);
-    if (!is_read)
-        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    bool *is_read = NULL;
+    TR_PASS(TR_ALLOC(is_read, (size_t)p->n_values, "program %s", p->name));
     drop_unread(p, is_read);
     free(is_read);
     return p->failed;

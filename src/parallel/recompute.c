@@ -87,10 +87,8 @@ enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx 
     enum tr_status st = TR_OK;
     TR_TRY(tr_program_copy(p, &from));
     r.from = from;
-    r.copy = malloc((size_t)p->n_values * sizeof *r.copy);
-    r.maker = malloc((size_t)p->n_values * sizeof *r.maker);
-    if (!r.copy || !r.maker)
-        TR_TRY(tr_fail(TR_NOMEM, "program %s: out of memory", p->name));
+    TR_TRY(TR_ALLOC(r.copy, (size_t)p->n_values, "program %s", p->name));
+    TR_TRY(TR_ALLOC(r.maker, (size_t)p->n_values, "program %s", p->name));
     for (int i = 0; i < p->n_values; i++) {
         r.copy[i] = TR_NONE;
         r.maker[i] = -1;

@@ -11,10 +11,8 @@ static enum tr_status build_programs(const struct tr_compiled *c, struct tr_sche
     const struct tr_model *m = s->model;
     bool is_training = s->purpose == TR_FOR_TRAIN;
     const struct tr_compile_options *opt = &c->opt;
-    s->program = calloc((size_t)m->n_segments, sizeof *s->program);
-    s->program_of = calloc((size_t)m->n_segments, sizeof *s->program_of);
-    if (!s->program || !s->program_of)
-        return tr_fail(TR_NOMEM, "schedule: out of memory");
+    TR_PASS(TR_ALLOC(s->program, (size_t)m->n_segments, "a schedule"));
+    TR_PASS(TR_ALLOC(s->program_of, (size_t)m->n_segments, "a schedule"));
     for (int g = 0; g < m->n_segments; g++) {
         s->program_of[g] = -1;
         if (!tr_segment_is_here(&c->place, g))

@@ -89,9 +89,7 @@ static void pass_compute(struct shard_pass *p, int i)
 enum tr_status tr_pass_shard(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct shard_pass p = { .zero = c->opt.layout.zero };
-    p.whole = malloc((size_t)c->place.n_buckets * sizeof *p.whole);
-    if (!p.whole)
-        return tr_fail(TR_NOMEM, "schedule: out of memory");
+    TR_PASS(TR_ALLOC(p.whole, (size_t)c->place.n_buckets, "a schedule"));
     for (int i = 0; i < c->place.n_buckets; i++)
         p.whole[i] = -1;
     tr_emit_begin(&p.e, c, s);

@@ -94,9 +94,7 @@ static enum tr_status open_timeline(struct tr_forecast_query *a, int most_turns,
                         : a->chunks > 1 ? "interleaved"
                                         : "1f1b",
                         a->pp, a->chunks, t->n_micro, &o));
-    end = calloc((size_t)o->first[o->n_ranks], sizeof *end);
-    if (!end)
-        TR_TRY(tr_fail(TR_NOMEM, "timeline: out of memory"));
+    TR_TRY(TR_ALLOC(end, (size_t)o->first[o->n_ranks], "a timeline"));
     struct tr_pipe_costs costs = { .slot = (const double(*)[4])slots, .message = f->message_s };
     TR_TRY(tr_pipe_play_costs(o, &costs, &times, NULL, end));
     TR_TRY(add_turns(a, f, o, end, t));

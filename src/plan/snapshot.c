@@ -306,9 +306,7 @@ static enum tr_status put_trace(struct snapshot *s)
         if (!is_moving(s->c, &m->slice[i]))
             put_event(s, "alloc", (int)m->slice[i].arena, m->slice[i].offset, m->slice[i].bytes, m->slice[i].name,
                       tr_arena_row(m->slice[i].arena)->name);
-    s->is_taken = calloc((size_t)x->n_buffers + 1, sizeof *s->is_taken);
-    if (!s->is_taken)
-        TR_TRY(tr_fail(TR_NOMEM, "memory snapshot: out of memory"));
+    TR_TRY(TR_ALLOC(s->is_taken, (size_t)x->n_buffers + 1, "a memory snapshot"));
     for (int i = 0; i < x->n_actions && s->n_events < EVENTS_MAX; i++) {
         walk_buffers(s, x, &x->action[i], false);
         if (tr_action_has_program(&x->action[i]))

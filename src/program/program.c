@@ -46,9 +46,8 @@ static bool copy_array(void *dst, const void *src, size_t n, size_t size)
 
 enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **out)
 {
-    struct tr_program *q = malloc(sizeof *q);
-    if (!q)
-        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    struct tr_program *q = NULL;
+    TR_PASS(TR_ALLOC(q, 1, "program %s", p->name));
     *q = *p;
     q->n_values_cap = (size_t)tr_max64(p->n_values, 1);
     q->n_nodes_cap = (size_t)tr_max64(p->n_nodes, 1);

@@ -317,9 +317,7 @@ bool tr_tok_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
 static enum tr_status fill_chars(struct tr_tokenizer *t)
 {
     enum { N_BMP = 0x10000 };
-    t->id_of_cp = malloc(N_BMP * sizeof *t->id_of_cp);
-    if (!t->id_of_cp)
-        return tr_fail(TR_NOMEM, "no memory for a table of characters");
+    TR_PASS(TR_ALLOC(t->id_of_cp, N_BMP, "a table of characters"));
     for (uint32_t c = 0; c < N_BMP; c++) {
         char u[4];
         bool is_surrogate = c >= 0xD800 && c <= 0xDFFF;
@@ -342,9 +340,8 @@ static int32_t end_symbol(const struct tr_tokenizer *t, uint32_t id, bool is_las
  * merges. */
 static enum tr_status fill_may_merge(struct tr_tokenizer *t)
 {
-    uint8_t *bits = calloc((size_t)1 << MAY_MERGE_BITS >> 3, 1);
-    if (!bits)
-        return tr_fail(TR_NOMEM, "no memory for a table of merges");
+    uint8_t *bits = NULL;
+    TR_PASS(TR_ALLOC(bits, (size_t)1 << MAY_MERGE_BITS >> 3, "a table of merges"));
     for (size_t i = 0; i < t->merges.n_slots; i++) {
         const struct tr_tok_merge *m = &t->merges.slots[i];
         if (!m->pair)

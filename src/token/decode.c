@@ -315,9 +315,8 @@ struct tr_tok_stream {
 
 enum tr_status tr_tok_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_tok_stream **out)
 {
-    struct tr_tok_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return tr_fail(TR_NOMEM, "no memory for a stream of tokens");
+    struct tr_tok_stream *s = NULL;
+    TR_PASS(TR_ALLOC(s, 1, "a stream of tokens"));
     s->t = t;
     s->skip_special = skip_special;
     *out = s;

@@ -177,9 +177,8 @@ static enum tr_status load_bpe(struct tr_tokenizer *t, const cJSON *model)
 static enum tr_status build_pieces(struct tr_tokenizer *t)
 {
     size_t n = t->vocab.n_ids;
-    struct tr_tok_trie_key *keys = calloc(n + 1, sizeof *keys);
-    if (!keys)
-        return tr_fail(TR_NOMEM, "no memory for %zu pieces", n);
+    struct tr_tok_trie_key *keys = NULL;
+    TR_PASS(TR_ALLOC(keys, n + 1, "%zu pieces", n));
     for (size_t i = 0; i < n; i++) {
         keys[i].text = tr_tok_vocab_text(&t->vocab, (int64_t)i, &keys[i].n);
         keys[i].value = (int32_t)i;
@@ -221,9 +220,7 @@ static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
     int n = cJSON_GetArraySize(vocab);
     if (!cJSON_IsArray(vocab) || n == 0 || n > TR_TOK_VOCAB_MAX)
         return tr_fail(TR_USAGE, "model.vocab is not a list of 1 to %d pieces", TR_TOK_VOCAB_MAX);
-    t->scores = malloc((size_t)n * sizeof *t->scores);
-    if (!t->scores)
-        return tr_fail(TR_NOMEM, "no memory for %d scores", n);
+    TR_PASS(TR_ALLOC(t->scores, (size_t)n, "%d scores", n));
     cJSON_ArrayForEach(x, vocab)
     {
         const cJSON *piece = cJSON_IsArray(x) ? x->child : NULL, *score = piece ? piece->next : NULL;
@@ -380,9 +377,7 @@ static enum tr_status index_ids(struct tr_tokenizer *t)
     for (size_t i = 0; i < t->n_added; i++)
         if ((size_t)t->added[i].id >= t->n_ids)
             t->n_ids = (size_t)t->added[i].id + 1;
-    t->added_of_id = malloc(t->n_ids * sizeof *t->added_of_id);
-    if (!t->added_of_id)
-        return tr_fail(TR_NOMEM, "no memory for %zu ids", t->n_ids);
+    TR_PASS(TR_ALLOC(t->added_of_id, t->n_ids, "%zu ids", t->n_ids));
     memset(t->added_of_id, 0xFF, t->n_ids * sizeof *t->added_of_id);
     for (size_t i = 0; i < t->n_added; i++)
         t->added_of_id[t->added[i].id] = (int32_t)i;

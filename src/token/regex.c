@@ -164,9 +164,8 @@ void tr_tok_regex_close(struct tr_tok_regex *r)
 
 enum tr_status tr_tok_matcher_open(struct tr_tok_matcher **out)
 {
-    struct tr_tok_matcher *m = calloc(1, sizeof *m);
-    if (!m)
-        return tr_fail(TR_NOMEM, "no memory for a pattern matcher");
+    struct tr_tok_matcher *m = NULL;
+    TR_PASS(TR_ALLOC(m, 1, "a pattern matcher"));
     m->context = pcre2_match_context_create(NULL);
     m->data = pcre2_match_data_create(1, NULL);
     m->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, NULL);

@@ -64,9 +64,7 @@ static enum tr_status add_entry(struct folding *f, const char *module, const cha
 /* Every A and B; a module has either names of a linear or of an embedding. */
 static enum tr_status find_entries(struct folding *f)
 {
-    f->e = calloc(4 * f->choice.n + 1, sizeof *f->e);
-    if (!f->e)
-        return tr_fail(TR_NOMEM, "export: out of memory");
+    TR_PASS(TR_ALLOC(f->e, 4 * f->choice.n + 1, "an export"));
     for (size_t i = 0; i < f->choice.n; i++) {
         const struct tr_adapter_target *t = &f->choice.module[i].target;
         if (!t->is_target)
@@ -107,9 +105,8 @@ static enum tr_status write_tensors(const struct folding *f, const char *dir, co
     struct tr_pump *pump = NULL;
     uint64_t bytes = 0;
     struct tr_hash128 hash;
-    struct tr_st_entry *e = calloc(f->n + 1, sizeof *e);
-    if (!e)
-        TR_TRY(tr_fail(TR_NOMEM, "export: out of memory"));
+    struct tr_st_entry *e = NULL;
+    TR_TRY(TR_ALLOC(e, f->n + 1, "an export"));
     for (size_t i = 0; i < f->n; i++) {
         const struct tr_st_tensor *t = tr_hf_tensor(f->hf, f->e[i].at);
         e[i] = (struct tr_st_entry){ .name = f->e[i].key, .dtype = TR_F32, .n_dims = 2 };

@@ -164,9 +164,7 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
     g->n_ids = tok ? tr_min64(tr_tokenizer_vocab_size(tok), g->one->hp.vocab) : g->one->hp.vocab;
     read_stops(g, tok);
     g->batch = tr_batch_in(tr_exec_arena(g->e, TR_A_DATA), n_batch);
-    g->pair = malloc((size_t)g->one->hp.vocab * sizeof *g->pair);
-    if (!g->pair)
-        TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
+    TR_TRY(TR_ALLOC(g->pair, (size_t)g->one->hp.vocab, "a generation"));
 out:
     free(buf);
     free(packed_of);

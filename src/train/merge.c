@@ -114,9 +114,8 @@ static void release(struct merge_delta *d)
 /* (rows, cols) becomes (cols, rows), each element times scale. */
 static enum tr_status transpose(float **a, int64_t rows, int64_t cols, float scale)
 {
-    float *t = malloc((size_t)(rows * cols) * sizeof *t);
-    if (!t)
-        return tr_fail(TR_NOMEM, "merge: out of memory");
+    float *t = NULL;
+    TR_PASS(TR_ALLOC(t, (size_t)(rows * cols), "a merge"));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < cols; k++)
             t[k * rows + i] = (*a)[i * cols + k] * scale;
@@ -311,9 +310,7 @@ out:
 static enum tr_status find_scales(struct tr_merge *x, int param)
 {
     int64_t n_all = x->plain->param[param].n, grain = tr_packed_format(x->packed)->grain, n = count_grains(x, n_all);
-    x->d.scales = malloc((size_t)n * sizeof *x->d.scales);
-    if (!x->d.scales)
-        return tr_fail(TR_NOMEM, "merge: out of memory");
+    TR_PASS(TR_ALLOC(x->d.scales, (size_t)n, "a merge"));
     for (int64_t at = 0; at < n_all; at += TR_IO_CHUNK) {
         int64_t n_here = tr_min64(TR_IO_CHUNK, n_all - at);
         TR_PASS(read_plain(x, param, at, n_here, x->x));
@@ -504,10 +501,8 @@ enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge
     x->dtype = tr_hf_tensor(x->base, 0)->dtype;
     if (x->dtype > TR_F64)
         x->dtype = tr_config_dtype(x->plain->config);
-    x->x = malloc(TR_IO_CHUNK * sizeof *x->x);
-    x->rounded = malloc(TR_IO_CHUNK * sizeof *x->rounded);
-    if (!x->x || !x->rounded)
-        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+    TR_TRY(TR_ALLOC(x->x, TR_IO_CHUNK, "a merge"));
+    TR_TRY(TR_ALLOC(x->rounded, TR_IO_CHUNK, "a merge"));
 out:
     if (st == TR_OK)
         *out = x;

@@ -81,9 +81,8 @@ enum tr_status tr_live_open(const struct tr_config *cfg, const struct tr_hparams
     if (!l)
         return tr_fail(TR_NOMEM, "no memory to compare weights");
     *l = (struct tr_live){ .cfg = cfg, .rows = rows, .hp = hp };
-    l->live = malloc((size_t)(rows->n * rows->n_tokens * hp->vocab) * sizeof *l->live);
-    if (!l->live)
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the logits of %" PRId64 " rows; use fewer --rows", rows->n));
+    TR_TRY(TR_ALLOC(l->live, (size_t)(rows->n * rows->n_tokens * hp->vocab),
+                    "the logits of %" PRId64 " rows; use fewer --rows", rows->n));
     TR_TRY(tr_generator_open_each(cfg, rows->n_tokens, NULL, &g));
     TR_TRY(read_rows(g, l, keep_logits));
     *out = l;

@@ -276,6 +276,23 @@ static void a_growing_array_keeps_its_elements(void **state)
     free(p);
 }
 
+static void an_array_is_zeroed_or_says_what_has_no_memory(void **state)
+{
+    (void)state;
+    int64_t *p = NULL;
+    assert_int_equal(TR_ALLOC(p, 3, "%d numbers", 3), TR_OK);
+    assert_true(p[0] == 0 && p[1] == 0 && p[2] == 0);
+    const int64_t *old = p;
+    volatile size_t n = SIZE_MAX / 2; /* more bytes than a size_t counts */
+    assert_int_equal(TR_ALLOC(p, n, "the rows of %s", "a.json"), TR_NOMEM);
+    assert_string_equal(tr_error_text(), "no memory for the rows of a.json");
+    assert_ptr_equal(p, old);
+    free(p);
+    assert_int_equal(TR_ALLOC(p, 0, "nothing"), TR_OK);
+    assert_non_null(p);
+    free(p);
+}
+
 static void rows_are_found_and_sorted_by_the_text_they_begin_with(void **state)
 {
     (void)state;
@@ -313,6 +330,7 @@ int main(void)
         cmocka_unit_test(work_is_counted_inside_and_outside),
         cmocka_unit_test(a_slow_action_is_told_beside_the_p99_of_the_others),
         cmocka_unit_test(a_growing_array_keeps_its_elements),
+        cmocka_unit_test(an_array_is_zeroed_or_says_what_has_no_memory),
         cmocka_unit_test(rows_are_found_and_sorted_by_the_text_they_begin_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
