@@ -2,8 +2,9 @@
  *
  * A row is split into 2n pieces, and rank r holds pieces r and 2n - 1 - r. So in every step but the first each rank
  * computes two pairs of pieces, whichever block it holds. Blocks are merged by log-sum-exp in F32, inside the kernel.
- * In the backward, the gradients of keys and values travel with their block and are back on their own rank after a
- * whole round.
+ * In the backward, the gradients of keys and values follow their block and are back on their own rank after a whole
+ * round. A rank adds up its own part of them while the others' parts are still on their way, so that it waits once a
+ * step, for messages that were sent a step ago.
  */
 #include "exec/exec_impl.h"
 
@@ -18,6 +19,7 @@ struct ring {
     struct tr_view sum;     /* o or dq, F32 */
     /* keys and values: the current block, and the one that is received; their gradients, F32 */
     struct tr_view block[2][2], grad[2][2];
+    struct tr_view own[2]; /* what this rank adds to grad[0] */
     struct tr_ring_scratch at;
 };
 
@@ -57,6 +59,7 @@ static struct ring ring_init(struct tr_exec *e, const struct tr_call *c)
         lay_out(&r, r.at.block[i], r.k.dtype, r.block[i]);
         lay_out(&r, r.at.grad[i], TR_F32, r.grad[i]);
     }
+    lay_out(&r, r.at.own, TR_F32, r.own);
     return r;
 }
 
@@ -93,8 +96,8 @@ static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner,
         c.in[0] = rows_of(r, &from->in[0], row, i_q);
         c.in[4] = rows_of(r, &from->in[4], row, i_q);
         c.in[5] = rows_of(r, &from->in[5], row, i_q);
-        c.out[1] = rows_of(r, &r->grad[0][0], row, i_k);
-        c.out[2] = rows_of(r, &r->grad[0][1], row, i_k);
+        c.out[1] = rows_of(r, &r->own[0], row, i_k);
+        c.out[2] = rows_of(r, &r->own[1], row, i_k);
         c.accumulate[1] = c.accumulate[2] = true;
     } else {
         c.out[1] = rows_of(r, &from->out[1], row, i_q);
@@ -158,32 +161,40 @@ static bool is_skipped(void)
     return skips;
 }
 
+/* grad[0] becomes the sum of what came, if anything did, and of this rank's part; then it travels on. */
+static enum tr_status pass_grads(struct ring *r, bool has_come, struct passing *g)
+{
+    for (int i = 0; i < 2; i++)
+        tr_exec_move(r->e, r->own[i], r->grad[0][i], has_come);
+    return pass_on(r, r->grad, "pass on gradients of keys and values", g);
+}
+
 enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c)
 {
     struct ring r = ring_init(e, c);
     struct passing p, g;
     tr_exec_move(e, r.k, r.block[0][0], false);
     tr_exec_move(e, r.v, r.block[0][1], false);
-    if (r.is_backward) {
+    if (r.is_backward)
         clear(e, r.sum);
-        clear(e, r.grad[0][0]);
-        clear(e, r.grad[0][1]);
-    }
     for (int step = 0; step < r.size; step++) {
         bool is_last = step == r.size - 1;
         if (!is_last)
             TR_PASS(pass_on(&r, r.block, "pass on keys and values", &p));
+        for (int i = 0; r.is_backward && i < 2; i++)
+            clear(e, r.own[i]);
         if (!is_skipped())
             compute(&r, (r.rank + r.size - step) % r.size);
         if (!is_last)
             TR_PASS(wait_for(&r, r.block, &p));
-        if (r.is_backward) {
-            TR_PASS(pass_on(&r, r.grad, "pass on gradients of keys and values", &g));
+        if (r.is_backward && step > 0)
             TR_PASS(wait_for(&r, r.grad, &g));
-        }
+        if (r.is_backward)
+            TR_PASS(pass_grads(&r, step > 0, &g));
     }
     tr_exec_move(e, r.sum, c->out[0], false);
     if (r.is_backward) {
+        TR_PASS(wait_for(&r, r.grad, &g));
         tr_exec_move(e, r.grad[0][0], c->out[1], false);
         tr_exec_move(e, r.grad[0][1], c->out[2], false);
     }

@@ -208,10 +208,10 @@ tr_kernel tr_op_cpu_fast(enum tr_opcode op);
 /* Scratch bytes of the fast CPU kernel for these shapes and n_threads threads. Data pointers are not read. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);
 /* The scratch of ring attention: two blocks of keys and values (one in use, one arriving); the sums of this rank's rows
- * in F32 (o, or dq); in the backward also two blocks of gradients of keys and values; then the scratch of the attention
- * kernel. */
+ * in F32 (o, or dq); in the backward also two blocks of gradients of keys and values and this rank's part of one; then
+ * the scratch of the attention kernel. */
 struct tr_ring_scratch {
-    size_t block[2], sum, grad[2], kernel; /* offsets */
+    size_t block[2], sum, grad[2], own, kernel; /* offsets */
 };
 struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c);
 /* Bytes that all_to_all sends, all ranks' pieces together, rounded up to a multiple of 64. */

@@ -83,7 +83,8 @@ struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c)
     at += tr_round_up((size_t)(q->rows * q->cols) * sizeof(float), 64);
     for (int i = 0; is_backward && i < 2; i++, at += grad)
         s.grad[i] = at;
-    s.kernel = at;
+    s.own = at;
+    s.kernel = at + (is_backward ? grad : 0);
     return s;
 }
 
