@@ -78,6 +78,7 @@ static const struct op_case cases[] = {
     { TR_OP_ATTENTION, "long", .n = 150, .attr = { HEADS(1, 1, 16), .scale = 0.25f } },
     { TR_OP_ATTENTION, "grouped 64", .n = 21, .pack = 9, .attr = { HEADS(4, 2, 64), .scale = 0.125f } },
     { TR_OP_ATTENTION, "one key head, 80", .n = 14, .attr = { HEADS(3, 1, 80), .scale = 0.11f } },
+    { TR_OP_ATTENTION, "two units of query heads", .n = 150, .pack = 70, .attr = { HEADS(6, 1, 16), .scale = 0.25f } },
     { TR_OP_ATTENTION, "window, 128", .n = 23, .attr = { HEADS(2, 1, 128), .scale = 0.09f, .window = 5 } },
     { TR_OP_ATTENTION, "capped, 256", .n = 10, .attr = { HEADS(2, 2, 256), .scale = 0.3f, .softcap = 1.5f } },
     { TR_OP_ATTENTION, "packs and window", .n = 90, .pack = 33,

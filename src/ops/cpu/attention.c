@@ -148,12 +148,12 @@ static void document_task(void *ctx, int64_t task, int worker)
 {
     const struct forward *f = ctx;
     const struct attention *t = &f->t;
-    int64_t document = task / t->attr.n_heads_kv, h_kv = task % t->attr.n_heads_kv;
+    int64_t n_units = t->attr.n_heads_kv * t->n_units, document = task / n_units, unit = task % n_units, h, h_end;
     const struct q_tile *first = &t->tiles[t->documents[document]];
     const struct q_tile *last = &t->tiles[t->documents[document + 1] - 1];
     struct buffers b = buffers_at(f, worker);
-    tr_attention_hold(t, h_kv, first->row, last->row + last->n - first->row, &b.keys);
-    for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++)
+    tr_attention_hold(t, unit / t->n_units, first->row, last->row + last->n - first->row, &b.keys);
+    for (tr_attention_unit(t, unit, &h, &h_end); h < h_end; h++)
         for (const struct q_tile *q = first; q <= last; q++)
             query_tile(f, q, h, &b);
 }
@@ -185,7 +185,7 @@ void tr_fast_attention(const struct tr_call *c)
     f.work = (float *)((char *)c->scratch + tr_attention_scratch(c, 0, 3));
     f.n_work = work_floats(t->n_cols, t->n_held);
     if (t->is_by_document)
-        tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv, document_task, &f);
+        tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv * t->n_units, document_task, &f);
     else
         tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_q, tile_task, &f);
 }

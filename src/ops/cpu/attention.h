@@ -22,6 +22,10 @@ struct strip {
 
 enum { MAX_STRIPS = TR_TILE / TR_TILE_STEP };
 
+/* Query heads of a unit. The query heads of a key head are cut into units, so that models with few key heads have as
+ * many tasks as others. dk and dv are sums of units, whatever the number of threads. */
+enum { UNIT_HEADS = 4 };
+
 /* The inputs that both the forward and the backward read. */
 struct attention {
     const struct tr_tile_ops *ops;
@@ -39,7 +43,8 @@ struct attention {
     int64_t n_key_tiles;
     const int64_t *documents; /* index of each document's first tile, then n_tiles */
     int64_t n_tiles, n_documents;
-    /* How the work is split into tasks; both ways give the same bits. A task is one key head of one document when the
+    int64_t n_units; /* of a key head */
+    /* How the work is split into tasks; both ways give the same bits. A task is one unit of one document when the
      * longest document has at most n_held rows, else one head of one tile. */
     bool is_by_document;
     int64_t n_held; /* rows of k and v that a worker holds as floats */
@@ -49,10 +54,27 @@ struct attention {
  * workers share; the buffers of the workers follow it in the scratch. */
 size_t tr_attention_scratch(const struct tr_call *c, int q, int begin);
 struct attention tr_attention_open(const struct tr_call *c, int q, int begin);
+/* Are q and k only parts of the rows that begin describes? */
+static inline bool tr_attention_is_block(const struct tr_call *c, int q, int begin)
+{
+    return c->in[q].rows != c->in[begin].rows;
+}
 
 /* Rows of k and v that a worker holds: its equal share. A task of a longer document would keep one worker busy after
  * all others are done. */
 int64_t tr_attention_held_rows(const struct tr_call *c, int64_t n_rows, int n_threads);
+
+/* Query heads [*h, *h_end) of a unit; units are counted over all key heads. */
+static inline void tr_attention_unit(const struct attention *t, int64_t unit, int64_t *h, int64_t *h_end)
+{
+    int64_t h_kv = unit / t->n_units, first = unit % t->n_units * UNIT_HEADS;
+    *h = h_kv * t->group + first;
+    *h_end = h_kv * t->group + tr_min64(t->group, first + UNIT_HEADS);
+}
+static inline int64_t tr_attention_units(const struct tr_attr *a)
+{
+    return (a->n_heads_q / a->n_heads_kv + UNIT_HEADS - 1) / UNIT_HEADS;
+}
 
 /* Rows from `row` on of one key head, contiguous and as floats. In the views these rows are far apart; copying them
  * again for every pair of tiles would take a third of the time of the products. */

@@ -50,23 +50,18 @@ static size_t tiles_bytes(int64_t n_rows)
     return tr_round_up((size_t)n_rows * sizeof(struct q_tile), 64);
 }
 
-/* Are q and k only parts of the rows that begin describes? */
-static bool is_block(const struct tr_call *c, int q, int begin)
-{
-    return c->in[q].rows != c->in[begin].rows;
-}
-
 size_t tr_attention_scratch(const struct tr_call *c, int q, int begin)
 {
     int64_t n_rows = c->in[q].rows;
-    size_t second = is_block(c, q, begin) ? tiles_bytes(c->in[q + 1].rows)
-                                          : tr_round_up((size_t)(n_rows + 1) * sizeof(int64_t), 64);
+    size_t second = tr_attention_is_block(c, q, begin) ? tiles_bytes(c->in[q + 1].rows)
+                                                       : tr_round_up((size_t)(n_rows + 1) * sizeof(int64_t), 64);
     return tiles_bytes(n_rows) + second;
 }
 
 int64_t tr_attention_held_rows(const struct tr_call *c, int64_t n_rows, int n_threads)
 {
-    int64_t share = (n_rows * c->attr.n_heads_kv + n_threads - 1) / n_threads;
+    int64_t n_tasks = c->attr.n_heads_kv * tr_attention_units(&c->attr);
+    int64_t share = (n_rows * n_tasks + n_threads - 1) / n_threads;
     return tr_max64(TR_TILE, tr_step_up(tr_min64(n_rows, share)));
 }
 
@@ -88,6 +83,7 @@ struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
                            .window = a->window > 0 ? a->window : INT32_MAX,
                            .n_cols = tr_step_up(a->head_dim),
                            .group = a->n_heads_q / a->n_heads_kv,
+                           .n_units = tr_attention_units(a),
                            .row_q = a->row_q,
                            .row_k = a->row_k,
                            .end_k = a->row_k + c->in[q + 1].rows,
@@ -96,7 +92,7 @@ struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
                            .n_held = tr_attention_held_rows(c, n_rows, tr_pool_threads(c->pool)) };
     TR_BUG_ON(a->n_heads_q % a->n_heads_kv != 0);
     t.n_tiles = t.n_key_tiles = cut(&c->in[begin], t.row_q, t.row_q + n_rows, tiles);
-    if (is_block(c, q, begin)) {
+    if (tr_attention_is_block(c, q, begin)) {
         t.key_tiles = second;
         t.n_key_tiles = cut(&c->in[begin], t.row_k, t.end_k, second);
     } else {
