@@ -224,8 +224,9 @@ static uint64_t budget_of(const struct tr_setup *s)
     const struct tr_config *cfg = s->cfg;
     struct tr_host h;
     uint64_t n = 1;
-    bool is_fitted =
-        cfg->recompute == TR_RECOMPUTE_AUTO || (cfg->offload_optimizer != TR_OFFLOAD_NONE && cfg->offload_share < 0);
+    bool is_fitted = cfg->recompute == TR_RECOMPUTE_AUTO ||
+                     ((cfg->offload_optimizer != TR_OFFLOAD_NONE || cfg->offload_param != TR_OFFLOAD_NONE) &&
+                      cfg->offload_share < 0);
     if (cfg->memory_budget > 0 || !is_fitted)
         return (uint64_t)cfg->memory_budget;
     for (int a = 0; a < TR_AXES; a++)
@@ -254,6 +255,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .n_saved = s->n_saved,
         .groups = s->groups,
         .offload_share = use != TR_USE_TRAIN || cfg->offload_optimizer == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
+        .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,

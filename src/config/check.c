@@ -375,6 +375,11 @@ static bool has_whole_matrices(const struct tr_config *c)
     return c->tp == 1;
 }
 
+static bool learns_all(const struct tr_config *c)
+{
+    return c->finetuning_type == TR_TUNING_FULL && c->trainable.n + c->frozen.n == 0;
+}
+
 static bool is_a_new_run(const struct tr_config *c)
 {
     return strcmp(c->resume_from_checkpoint, "none") == 0;
@@ -393,6 +398,7 @@ static const struct {
     { "pp_chunks", has_one_stage, "pp 1" },
     { "cp_mode", has_whole_rows, "cp 1" },
     { "sp", has_whole_matrices, "tp 1" },
+    { "offload_param", learns_all, "finetuning_type full: parameters that learn stay on the device" },
     { "allow_change", is_a_new_run, "a new run; it is about a resume" },
 };
 
@@ -421,6 +427,7 @@ static void check_mesh(struct loader *l)
 {
     (void)check_legal(l, TR_LEGAL_HYBRID_SHARD);
     (void)check_legal(l, TR_LEGAL_CHUNKS_SCHEDULE);
+    (void)check_legal(l, TR_LEGAL_OFFLOAD_ZERO);
     check_schedule_name(l);
     check_effects(l);
 }

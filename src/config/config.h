@@ -93,7 +93,7 @@ struct tr_config {
     struct tr_words trainable, frozen; /* patterns of parameter names */
     const char *optim_groups;
     enum tr_optim_kind optim;
-    enum tr_offload offload_optimizer;
+    enum tr_offload offload_optimizer, offload_param;
     double offload_share; /* < 0: as little as fits */
     enum tr_muon_adjust muon_adjust_lr_fn;
     double muon_momentum;

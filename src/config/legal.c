@@ -187,6 +187,22 @@ static void message_order_schedule(const struct tr_legal_query *q, struct tr_str
                 q->pp_schedule);
 }
 
+/* A shard would come from the host first and from the other ranks then; ranks that hold no copy of their own save the
+ * same device memory already. */
+static bool offload_has_whole_params(const struct tr_legal_query *q)
+{
+    return !q->offloads_params || q->zero < 3;
+}
+
+static void message_offload_zero(const struct tr_legal_query *q, struct tr_str *out)
+{
+    tr_str_addf(out,
+                "offload_param cpu with zero %" PRId64
+                ": ranks share the parameters already; use --zero 2, which streams them from each rank's host, or drop "
+                "offload_param",
+                q->zero);
+}
+
 /* ---- the table ---- */
 
 static const struct rule {
@@ -243,6 +259,8 @@ static const struct rule {
                             .message = message_order_dp },
     [TR_LEGAL_ORDER_SCHEDULE] = { AXIS(pp), "reproducible layout: backwards run in the order of micro-batches",
                                   .holds = order_is_that_of_micro_batches, .message = message_order_schedule },
+    [TR_LEGAL_OFFLOAD_ZERO] = { AXIS(dp), "offload_param cpu: zero is at most 2", .holds = offload_has_whole_params,
+                                .message = message_offload_zero },
 #undef AXIS
 };
 static_assert(TR_COUNT_OF(rules) == TR_LEGAL_COUNT, "one row a rule");
@@ -296,6 +314,8 @@ void tr_legal_query_of(const struct tr_config *cfg, struct tr_legal_query *out)
                                     .tp = cfg->tp,
                                     .hybrid_shard = cfg->hybrid_shard,
                                     .pp_chunks = cfg->pp_chunks,
+                                    .zero = cfg->zero,
+                                    .offloads_params = cfg->offload_param != TR_OFFLOAD_NONE,
                                     .sp = cfg->sp,
                                     .cp_mode = cfg->cp_mode,
                                     .pp_schedule = cfg->pp_schedule,

@@ -11,7 +11,8 @@
 struct tr_legal_query {
     int64_t pp, dp, cp, tp; /* dp: all data-parallel ranks, sharded or not */
     int64_t ep;             /* only forecasts of other trainers have expert ranks; there is no option */
-    int64_t hybrid_shard, pp_chunks;
+    int64_t hybrid_shard, pp_chunks, zero;
+    bool offloads_params;
     bool sp;
     enum tr_cp_mode cp_mode;
     const char *pp_schedule;
@@ -50,6 +51,7 @@ enum tr_legal_id {
     TR_LEGAL_ORDER_DTYPE,
     TR_LEGAL_ORDER_DP,
     TR_LEGAL_ORDER_SCHEDULE,
+    TR_LEGAL_OFFLOAD_ZERO,
     TR_LEGAL_COUNT
 };
 

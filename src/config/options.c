@@ -480,8 +480,9 @@ const struct option tr_options[] = {
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
     CHOICE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, or in host memory"),
+    CHOICE(offload_param, "engine", "", RUN, "none", offloads, "where frozen parameters live: on the device, or in host memory, from where each segment's come ahead of their use"),
     { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
-      .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of them that is offloaded; auto = as little as fits" },
+      .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of what is offloaded that lives on the host; auto = as little as fits" },
 
     INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks; of ranks that were launched: what the other axes leave"),
     INT(zero, "mesh", "zero_stage", RUN | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),

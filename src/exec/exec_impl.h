@@ -15,12 +15,13 @@ struct tr_exec {
     struct tr_trace *trace;          /* NULL: this step is not profiled */
     struct tr_posted *posted;        /* collectives under way, by action of the current schedule */
     int n_posted;                    /* how many collectives and copies are under way */
-    void **copied, *computed;        /* events: of copies, by action; of the compute stream */
-    bool defers;                     /* updates wait for the next step: tr_defers_updates */
-    bool is_pending;                 /* updates of the last step are still to be done */
-    bool is_running;                 /* actions are running; if not, a caller reads the state between steps */
-    double *norms;                   /* sums of squares of gradients (tr_placement.norm_first) */
-    double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
+    void **copied, *computed;        /* events: of copies, by action of any schedule; of the compute stream */
+    int n_copied;
+    bool defers;        /* updates wait for the next step: tr_defers_updates */
+    bool is_pending;    /* updates of the last step are still to be done */
+    bool is_running;    /* actions are running; if not, a caller reads the state between steps */
+    double *norms;      /* sums of squares of gradients (tr_placement.norm_first) */
+    double norm_scale;  /* square of the loss scale of the gradients behind `norms` */
     bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
     double *losses;     /* by micro-batch, of all ranks that read different rows; then the other parts likewise */
     bool joins_updates; /* one launch updates several parameters */

@@ -1,31 +1,33 @@
-/* offload.c - states that live on the host: copies to and from the device on streams of their own. A copy starts when
- * the compute stream has done what was issued before; the event of its action says when it is over. */
+/* offload.c - states and parameters that live on the host: copies to and from the device on streams of their own. A
+ * copy starts when the compute stream has done what was issued before; the event of its action says when it is over. */
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 
 static bool is_copy(const struct tr_action *a)
 {
-    return a->kind == TR_DO_FETCH || a->kind == TR_DO_STORE;
+    return a->stream == TR_STREAM_IN || a->stream == TR_STREAM_OUT;
 }
 
 enum tr_status tr_exec_copies_open(struct tr_exec *e)
 {
-    const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
-    enum tr_status st = TR_OK;
-    TR_PASS(TR_ALLOC(e->copied, (size_t)s->n_actions + 1, "an executor"));
-    st = tr_stream_event_open(e->dev, &e->computed);
-    for (int i = 0; i < s->n_actions && st == TR_OK; i++)
-        if (is_copy(&s->action[i])) {
-            st = tr_stream_event_open(e->dev, &e->copied[i]);
-            e->may_record = false; /* a recording holds the compute stream only */
-        }
-    e->defers = tr_defers_updates(s);
-    return st;
+    const struct tr_schedule *all = e->c->schedule;
+    for (int k = 0; k < TR_PURPOSES; k++)
+        e->n_copied = (int)tr_max64(e->n_copied, all[k].n_actions);
+    TR_PASS(TR_ALLOC(e->copied, (size_t)e->n_copied + 1, "an executor"));
+    TR_PASS(tr_stream_event_open(e->dev, &e->computed));
+    for (int k = 0; k < TR_PURPOSES; k++) /* schedules run one after the other, so they share the events */
+        for (int i = 0; i < all[k].n_actions; i++)
+            if (is_copy(&all[k].action[i]) && !e->copied[i])
+                TR_PASS(tr_stream_event_open(e->dev, &e->copied[i]));
+    for (int i = 0; i < all[TR_FOR_TRAIN].n_actions; i++)
+        e->may_record &= !is_copy(&all[TR_FOR_TRAIN].action[i]); /* a recording holds the compute stream only */
+    e->defers = tr_defers_updates(&all[TR_FOR_TRAIN]);
+    return TR_OK;
 }
 
 void tr_exec_copies_close(struct tr_exec *e)
 {
-    for (int i = 0; e->copied && i < e->c->schedule[TR_FOR_TRAIN].n_actions; i++)
+    for (int i = 0; e->copied && i < e->n_copied; i++)
         tr_stream_event_close(e->dev, e->copied[i]);
     tr_stream_event_close(e->dev, e->computed);
     free(e->copied);
@@ -53,6 +55,13 @@ static char *host_at(const struct tr_exec *e, int bucket)
 enum tr_status tr_run_FETCH(struct tr_run *r, const struct tr_action *a)
 {
     return post_copy(r, a, r->e->base[TR_A_OPTIM] + a->state, host_at(r->e, a->of));
+}
+
+enum tr_status tr_run_BRING(struct tr_run *r, const struct tr_action *a)
+{
+    const struct tr_exec *e = r->e;
+    return post_copy(r, a, e->base[TR_A_PARAMS] + a->value[0],
+                     e->base[TR_A_HOST] + e->c->memory.bucket[a->of].state[TR_S_VALUE]);
 }
 
 enum tr_status tr_run_STORE(struct tr_run *r, const struct tr_action *a)

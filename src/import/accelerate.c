@@ -77,7 +77,7 @@ static const struct import_row rows[] = {
     { .key = "deepspeed_config.gradient_clipping", .value = "auto", TAKEN, .sets = "max_grad_norm=@own" },
     SAME("deepspeed_config.gradient_clipping", "max_grad_norm"),
     { .key = "deepspeed_config.offload_optimizer_device", .value = "cpu", TAKEN, .sets = "offload_optimizer=cpu" },
-    { .key = "deepspeed_config.offload_param_device", .value = "cpu", TAKEN, .sets = "offload_param=cpu" },
+    { .key = "deepspeed_config.offload_param_device", .value = "cpu", DIFFERS, .why = PARAMS_STAY },
     { .key = "deepspeed_config.offload_optimizer_device deepspeed_config.offload_param_device", .value = "nvme", CANNOT, .why = "a disk is named with the option: offload_optimizer nvme:DIR" },
     IDLE("deepspeed_config.offload_*", "buffers are planned and pinned by themselves"),
     { .key = "deepspeed_config.seq_parallel_communication_data_type", .value = "fp32 bf16", TAKEN, .sets = "reduce_dtype" },

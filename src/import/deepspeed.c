@@ -4,7 +4,7 @@
  * What the Trainer computes from the model (bucket sizes) decides nothing here. A key that is not there is never filled
  * in, so a file without gradient_clipping does not clip.
  */
-#include "import/import_impl.h"
+#include "import/shared_rows.h"
 
 #define ZERO(x) "zero_optimization." x
 /* The short form of a stage-3 key is the same key. */
@@ -95,11 +95,11 @@ static const struct import_row rows[] = {
     { .key = ZERO("zero_hpz_partition_size"), .value = "1", DECIDED, .why = "off" },
     { .key = ZERO("zero_hpz_partition_size"), DIFFERS, .sets = "hybrid_shard", .why = "here the ranks of a group hold gradients and moments between them too" },
     { .key = ZERO("offload_optimizer.device"), .value = "cpu", TAKEN, .sets = "offload_optimizer=cpu" },
-    { .key = ZERO("offload_param.device"), .value = "cpu", TAKEN, .sets = "offload_param=cpu" },
+    { .key = ZERO("offload_param.device"), .value = "cpu", DIFFERS, .why = PARAMS_STAY },
     { .key = ZERO("offload_optimizer.device"), .value = "nvme", CANNOT, .why = "write offload_optimizer nvme:DIR where this build has it" },
-    { .key = ZERO("offload_param.device"), .value = "nvme", CANNOT, .why = "write offload_param nvme:DIR where this build has it" },
+    { .key = ZERO("offload_param.device"), .value = "nvme", DIFFERS, .why = PARAMS_STAY },
     { .key = ZERO("cpu_offload"), .value = "@on", TAKEN, .sets = "offload_optimizer=cpu" },
-    { .key = ZERO("cpu_offload_params") " " ZERO("cpu_offload_param"), .value = "@on", TAKEN, .sets = "offload_param=cpu" },
+    { .key = ZERO("cpu_offload_params") " " ZERO("cpu_offload_param"), .value = "@on", DIFFERS, .why = PARAMS_STAY },
     { .key = ZERO("offload_optimizer.ratio"), TAKEN, .sets = "offload_share", .or_next = true },
     IDLE(ZERO("offload_optimizer.*") " " ZERO("offload_param.*") " " ZERO("cpu_offload_use_pin_memory"), "buffers are planned and pinned by themselves"),
     NOT_ON(ZERO("zero_quantized_*") " " ZERO("zeropp_loco_param*") " " ZERO("zenflow*") " " ZERO("super_offload*"), "it changes the numbers, and there is nothing like it here"),

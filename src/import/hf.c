@@ -152,8 +152,7 @@ static const struct import_row rows[] = {
 
     { .key = "deepspeed deepspeed.*", .part = "deepspeed" },
     { .key = "fsdp", .value = "*hybrid_shard*", CANNOT, .why = "write zero 3 and hybrid_shard N, the ranks that hold one copy between them" },
-    { .key = "fsdp", .value = "*offload*", TAKEN, .sets = "zero=3 offload_param=cpu offload_optimizer=cpu", .or_next = true },
-    { .key = "fsdp", .value = "*offload*", DIFFERS, .sets = "zero=3 offload_optimizer=cpu", .why = "optimizer state goes to the host; parameters stay on the device" },
+    { .key = "fsdp", .value = "*offload*", DIFFERS, .sets = "zero=3 offload_optimizer=cpu", .why = "optimizer state goes to the host; " PARAMS_STAY },
     { .key = "fsdp", .value = "*full_shard* true", TAKEN, .sets = "zero=3" },
     { .key = "fsdp", .value = "*shard_grad_op*", TAKEN, .sets = "zero=2" },
     { .key = "fsdp", .value = "*no_shard*", TAKEN, .sets = "zero=0" },

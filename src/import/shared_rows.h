@@ -7,6 +7,10 @@
 /* What is paged lives on the host as far as the memory asks for it. */
 #define PAGED " offload_optimizer=cpu offload_share=auto"
 
+/* DeepSpeed and FSDP offload parameters that ranks share. */
+#define PARAMS_STAY                                                                                                    \
+    "parameters stay on the device; frozen ones stream from the host with zero 2 or less (--offload_param cpu)"
+
 /* clang-format off */
 /* Names of optimizers, as transformers spells them. */
 #define OPTIMIZER_ROWS(k)                                                                                              \
@@ -41,8 +45,7 @@
     { .key = FSDP("reshard_after_forward"), .value = "false SHARD_GRAD_OP", TAKEN, .sets = "zero=2" },                \
     { .key = FSDP("activation_checkpointing"), .value = "true", TAKEN, .sets = "recompute=block" },                   \
     { .key = FSDP("activation_checkpointing"), DECIDED, .why = "off" },                                               \
-    { .key = FSDP("offload_params") " fsdp_config.cpu_offload fsdp_config.fsdp_cpu_offload", .value = "@on", TAKEN, .sets = "offload_param=cpu offload_optimizer=cpu", .or_next = true }, \
-    { .key = FSDP("offload_params") " fsdp_config.cpu_offload fsdp_config.fsdp_cpu_offload", .value = "@on", DIFFERS, .sets = "offload_optimizer=cpu", .why = "optimizer state goes to the host; parameters stay on the device" }, \
+    { .key = FSDP("offload_params") " fsdp_config.cpu_offload fsdp_config.fsdp_cpu_offload", .value = "@on", DIFFERS, .sets = "offload_optimizer=cpu", .why = "optimizer state goes to the host; " PARAMS_STAY }, \
     { .key = FSDP("offload_params") " fsdp_config.cpu_offload fsdp_config.fsdp_cpu_offload", DECIDED, .why = "off" }, \
     IDLE(FSDP("version") " " FSDP("auto_wrap_policy") " " FSDP("transformer_layer_cls_to_wrap"), "layers are what is gathered and sharded"), \
     IDLE(FSDP("min_num_params") " " FSDP("backward_prefetch") " " FSDP("forward_prefetch") " " FSDP("limit_all_gathers"), "the schedule gathers ahead by itself"), \

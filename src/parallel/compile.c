@@ -150,6 +150,7 @@ static enum tr_status allocate(struct tr_compiled *c)
     p->packed_of = calloc(n_params, sizeof *p->packed_of);
     p->group_of = calloc(n_params, sizeof *p->group_of);
     p->is_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_on_host);
+    p->is_value_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_value_on_host);
     p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
     p->stage_of = calloc(n_segments, sizeof *p->stage_of);
     p->bucket = calloc((size_t)p->n_buckets, sizeof *p->bucket);
@@ -157,7 +158,8 @@ static enum tr_status allocate(struct tr_compiled *c)
     c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
     c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
     bool has_all = p->param && p->is_frozen && p->fate_of && p->packed_of && p->group_of && p->is_on_host &&
-                   p->norm_first && p->stage_of && p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
+                   p->is_value_on_host && p->norm_first && p->stage_of && p->bucket && c->recompute_of &&
+                   c->memory.cache && c->memory.bucket;
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
@@ -245,25 +247,28 @@ static enum tr_status place(struct tr_compiled *c)
     return TR_OK;
 }
 
-static enum tr_status build_with(struct tr_compiled *c, double share)
+static enum tr_status build_with(struct tr_compiled *c)
 {
     bool is_fitted = c->opt.recompute == TR_RECOMPUTE_AUTO && c->opt.memory_budget;
-    tr_offload_choose(&c->place, c->opt.is_inference ? 0 : share);
+    if (!c->opt.is_inference)
+        tr_offload_choose(&c->place, c->opt.offload_share, c->opt.offload_param_share);
     return is_fitted ? fit_budget(c) : build_as_given(c);
 }
 
-/* Without a share of its own the run keeps as much on the device as fits, in steps of 1/16. */
+/* Without a share of its own the run keeps as much on the device as fits, in steps of 1/16; without a budget nothing.
+ */
 static enum tr_status build(struct tr_compiled *c)
 {
     enum { PARTS = 16 };
-    double share = c->opt.offload_share;
+    double *const share[] = { &c->opt.offload_share, &c->opt.offload_param_share };
+    bool is_free[2] = { *share[0] < 0, *share[1] < 0 };
     enum tr_status st = TR_USAGE;
-    if (share >= 0 || !c->opt.memory_budget)
-        return build_with(c, share >= 0 ? share : 1);
-    for (int i = 0; i <= PARTS && st == TR_USAGE; i++) {
+    int first = (is_free[0] || is_free[1]) && c->opt.memory_budget ? 0 : PARTS;
+    for (int i = first; i <= PARTS && st == TR_USAGE; i++) {
         tr_error_clear();
-        c->opt.offload_share = (double)i / PARTS;
-        st = build_with(c, c->opt.offload_share);
+        for (int k = 0; k < 2; k++)
+            *share[k] = is_free[k] ? (double)i / PARTS : *share[k];
+        st = build_with(c);
     }
     return st;
 }
@@ -304,6 +309,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->place.packed_of);
     free(c->place.group_of);
     free(c->place.is_on_host);
+    free(c->place.is_value_on_host);
     free(c->place.norm_first);
     free(c->place.stage_of);
     free(c->place.bucket);

@@ -1,4 +1,5 @@
-/* offload.c - level-2 pass: optimizer state and master weights that live on the host.
+/* offload.c - what lives on the host: the choice of buckets, and a level-2 pass for optimizer state and master weights.
+ * Frozen parameters that live there come and go as zero 3's do (shard.c).
  *
  * The states of a bucket are fetched into a slot on the device, updated there by the kernel that would update them in
  * place, and stored. Fetches and stores run on streams of their own, so that one bucket comes while another is updated
@@ -31,37 +32,35 @@ size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket)
     return sum;
 }
 
-/* Fates of buckets that learn: a second one where parameters learn apart. */
-static int fate_count(const struct tr_placement *p)
+/* Bytes of the parameters of a bucket. */
+static size_t value_bytes(const struct tr_placement *p, int bucket)
 {
-    return p->n_buckets / (p->model->n_segments + 2) > TR_LEARNS_APART ? 2 : 1;
+    return tr_bucket_bytes(p, bucket, p->bucket[bucket].n);
 }
 
-/* Buckets in the order of updates: those of a segment, then those that learn apart. */
-static int bucket_at(const struct tr_placement *p, int i)
+/* Marks the buckets of two fates whose bytes go to the host. The first buckets stay on the device: the forward needs
+ * them first, and the backward last, so they are there when a step begins and when it ends. */
+static void choose(struct tr_placement *p, enum tr_fate fate, size_t (*bytes_of)(const struct tr_placement *p, int),
+                   double share, bool *is_on_host)
 {
-    int n_fates = fate_count(p);
-    return tr_fate_bucket(p->model, i % n_fates ? TR_LEARNS_APART : TR_LEARNS, i / n_fates);
-}
-
-static int bucket_count(const struct tr_placement *p)
-{
-    return fate_count(p) * (p->model->n_segments + 1);
-}
-
-/* The first buckets stay on the device: the forward needs their new parameters first. */
-void tr_offload_choose(struct tr_placement *p, double share)
-{
+    int each = p->model->n_segments + 2, n_fates = (int)tr_min64(p->n_buckets / each - (int)fate, 2);
     size_t total = 0, kept = 0;
-    for (int i = 0; i < bucket_count(p); i++)
-        total += tr_bucket_state_bytes(p, bucket_at(p, i));
-    for (int i = 0; i < bucket_count(p); i++) {
-        int bucket = bucket_at(p, i);
-        size_t bytes = tr_bucket_state_bytes(p, bucket);
+    for (int k = 0; k < n_fates; k++)
+        for (int g = 0; g < each; g++)
+            total += bytes_of(p, ((int)fate + k) * each + g);
+    for (int i = 0; i < n_fates * each; i++) { /* segment by segment, both fates */
+        int bucket = tr_fate_bucket(p->model, (enum tr_fate)((int)fate + i % n_fates), i / n_fates);
+        size_t bytes = bytes_of(p, bucket);
         bool stays = (double)(kept + bytes) <= (1 - share) * (double)total;
-        p->is_on_host[bucket] = share > 0 && !stays && bytes > 0;
-        kept += p->is_on_host[bucket] ? total : bytes; /* after the first that goes, all go */
+        is_on_host[bucket] = share > 0 && !stays && bytes > 0;
+        kept += is_on_host[bucket] ? total : bytes; /* after the first that goes, all go */
     }
+}
+
+void tr_offload_choose(struct tr_placement *p, double state_share, double param_share)
+{
+    choose(p, TR_LEARNS, tr_bucket_state_bytes, state_share, p->is_on_host);
+    choose(p, TR_FROZEN, value_bytes, param_share, p->is_value_on_host);
 }
 
 struct offload_pass {

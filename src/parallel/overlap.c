@@ -1,13 +1,16 @@
 /* overlap.c - level-2 pass: hides communication behind arithmetic.
  *
- * Gathers of zero 3 are posted one reader ahead of need, so that they run while an action computes. Then the pass
- * writes every wait: an action waits for the posted actions of the buckets it touches. At most one posted action is
- * under way for a bucket. At most one reduction of shards is under way at all, because all of them share the staging
- * buffer. An action that needs the reduced shard first runs the remaining hops and adds the shard to those of earlier
- * micro-batches. With zero 1 and 2, the forwards of the next step wait for the gathers of new parameters (lag 1).
+ * Gathers of zero 3 and copies from the host are posted ahead of need, so that they run while an action computes. Then
+ * the pass writes every wait: an action waits for the posted actions of the buckets it touches. At most one posted
+ * action is under way for a bucket. At most one reduction of shards is under way at all, because all of them share the
+ * staging buffer. An action that needs the reduced shard first runs the remaining hops and adds the shard to those of
+ * earlier micro-batches. With zero 1 and 2, the forwards of the next step wait for the gathers of new parameters (lag
+ * 1).
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
+
+enum { MOST_AHEAD = 2 };
 
 struct pending {
     int action;    /* the posted action, -1: none */
@@ -34,17 +37,43 @@ static bool is_reader(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Moves the gathers between a reader and the next reader in front of the first. */
+static bool has_bucket(const struct tr_action *a, int bucket)
+{
+    for (int k = 0; k < a->n_buckets; k++)
+        if (a->bucket[k] == bucket)
+            return true;
+    return false;
+}
+
+/* How many readers ahead of its own an action is posted. Parameters from the host come two ahead: while one segment
+ * computes, the next one's are there and those of the one after it come, so that a copy may take longer than a segment
+ * where others take less. */
+static int ahead_of(const struct tr_action *a)
+{
+    bool is_gather = a->kind == TR_DO_GATHER && a->part == TR_PART_GRADIENTS && !a->is_first;
+    return a->kind == TR_DO_BRING ? MOST_AHEAD : is_gather ? 1 : 0;
+}
+
+/* Moves gathers and copies in front of earlier readers, but never of a reader of the same bucket, which has a slot of
+ * its own for it. */
 static void post_ahead(struct tr_action *list, int n)
 {
-    for (int i = 0, reader = -1; i < n; i++) {
-        if (list[i].kind == TR_DO_GATHER && list[i].part == TR_PART_GRADIENTS && !list[i].is_first && reader >= 0) {
+    int reader[MOST_AHEAD] = { -1, -1 }; /* the last ones, the newest first */
+    for (int i = 0; i < n; i++) {
+        int k = 0, of = list[i].of;
+        while (k < ahead_of(&list[i]) && reader[k] >= 0 && !has_bucket(&list[reader[k]], of))
+            k++;
+        if (k > 0) {
             struct tr_action moved = list[i];
-            memmove(&list[reader + 1], &list[reader], (size_t)(i - reader) * sizeof *list);
-            list[reader++] = moved;
+            int to = reader[k - 1];
+            memmove(&list[to + 1], &list[to], (size_t)(i - to) * sizeof *list);
+            list[to] = moved;
+            while (k > 0)
+                reader[--k]++;
+        } else if (is_reader(&list[i])) {
+            memmove(&reader[1], &reader[0], (MOST_AHEAD - 1) * sizeof *reader);
+            reader[0] = i;
         }
-        if (is_reader(&list[i]))
-            reader = i;
     }
 }
 
@@ -110,8 +139,8 @@ static void settle_all(struct overlap_pass *p)
             settle(p, b);
 }
 
-/* Posts a gather or a reduction, after the posted action of the same bucket and, for shards, after the one that uses
- * the staging buffer. */
+/* Posts a gather, a copy or a reduction, after the posted action of the same bucket and, for shards, after the one that
+ * uses the staging buffer. */
 static void post(struct overlap_pass *p, const struct tr_action *a)
 {
     struct pending *x = &p->pending[a->of];
@@ -119,10 +148,11 @@ static void post(struct overlap_pass *p, const struct tr_action *a)
     bool is_scatter = a->kind == TR_DO_REDUCE && b->hop[a->hop].is_scatter;
     if (is_scatter && p->reducing >= 0)
         settle(p, p->reducing);
-    if (a->stream == TR_STREAM_COMM)
+    TR_BUG_ON(a->kind == TR_DO_BRING && x->action >= 0); /* its wait would hold the copies only */
+    if (tr_action_is_posted(a))
         settle(p, a->of);
     emit_waiting(p, a);
-    x->action = a->stream == TR_STREAM_COMM ? p->e.s->n_actions - 1 : -1;
+    x->action = tr_action_is_posted(a) ? p->e.s->n_actions - 1 : -1;
     x->is_shard = is_scatter;
     x->is_first = a->is_first;
     x->micro = a->micro;
@@ -142,6 +172,7 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
         break;
     case TR_DO_GATHER:
     case TR_DO_REDUCE:
+    case TR_DO_BRING:
         post(p, a);
         return;
     case TR_DO_FETCH:

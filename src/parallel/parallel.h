@@ -78,10 +78,9 @@ struct tr_slice {
 
 static inline enum tr_arena_id tr_state_arena(const struct tr_placement *p, int row, int bucket)
 {
-    return row == TR_S_VALUE       ? TR_A_PARAMS
-           : row == TR_S_GRAD      ? TR_A_GRADS
-           : p->is_on_host[bucket] ? TR_A_HOST
-                                   : TR_A_OPTIM;
+    if (row == TR_S_VALUE)
+        return p->is_value_on_host[bucket] ? TR_A_HOST : TR_A_PARAMS;
+    return row == TR_S_GRAD ? TR_A_GRADS : p->is_on_host[bucket] ? TR_A_HOST : TR_A_OPTIM;
 }
 
 struct tr_compile_options {
@@ -96,9 +95,9 @@ struct tr_compile_options {
      */
     const uint8_t *n_saved;
     struct tr_param_groups groups;
-    /* share of the bytes of optimizer state and master weights that live on the host; below 0: the least that fits the
-     * budget */
-    double offload_share;
+    /* shares of the bytes that live on the host: of optimizer state and master weights, and of frozen parameters; below
+     * 0: the least that fits the budget */
+    double offload_share, offload_param_share;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -141,7 +140,7 @@ struct tr_memory_map {
     size_t constant[TR_C_COUNT];      /* params arena */
     /* grads arena: a reduced shard before it is added (zero 2 and 3); in_order: one part from every rank */
     size_t staging;
-    size_t gathered;                         /* params arena: buffers of whole parameters (zero 3) */
+    size_t gathered;                         /* params arena: slots of parameters that come and go */
     size_t unreduced;                        /* grads arena: buffers of whole gradients (zero 2 and 3) */
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
     size_t states;                           /* optim arena: slots for states that live on the host */

@@ -150,7 +150,7 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s)
 static void place_moving(struct tr_compiled *c)
 {
     struct tr_memory_map *map = &c->memory;
-    map->gathered = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "gathered parameters");
+    map->gathered = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "parameters that come and go");
     map->unreduced = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
     map->states = slice(map, TR_A_OPTIM, region_peak(c, TR_BUF_STATES), "", "states between the host and their update");
     const struct tr_layout *l = &c->opt.layout;

@@ -118,6 +118,7 @@ struct tr_placement {
     uint8_t *fate_of;               /* by parameter: enum tr_fate, which says which states it has */
     uint8_t *packed_of;             /* by parameter: enum tr_packed */
     bool *is_on_host;               /* by bucket: its MASTER and the states of its optimizer live on the host */
+    bool *is_value_on_host;         /* by bucket: its parameters, which are frozen, live on the host */
     uint8_t *group_of;              /* by parameter: its group, and its row of the step buffer */
     int *norm_first;                /* by parameter: its first slot of `norm`; one past the last: how many there are */
     int n_stages, *stage_of;        /* by segment; stage k is pipeline rank k % pp's */

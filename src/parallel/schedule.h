@@ -42,6 +42,8 @@
     /* optimizer state of a bucket that lives on the host: to a slot on the device, and back */                        \
     X(FETCH, "fetch", UPDATE, "step.fetch", IN)                                                                        \
     X(STORE, "store", UPDATE, "step.store", OUT)                                                                       \
+    /* parameters of a bucket that live on the host: to a slot on the device */                                        \
+    X(BRING, "bring", GATHER, "step.bring", IN)                                                                        \
     /* fp8 with delayed scales: largest elements of earlier steps to the device, those of this step back */            \
     X(AMAX_IN, "amax-in", UPDATE, "step.amax_in", HOST)                                                                \
     X(AMAX_OUT, "amax-out", UPDATE, "step.amax_out", HOST)
@@ -61,7 +63,7 @@ enum tr_step_part { TR_PART_BEGIN, TR_PART_GRADIENTS, TR_PART_MEASURE, TR_PART_U
  * in its region. All other buffers exist for the whole run (place.c). */
 enum tr_region {
     TR_BUF_ACTS,                 /* slot: activations */
-    TR_BUF_VALUES,               /* slot: whole parameters of a bucket (zero 3) */
+    TR_BUF_VALUES,               /* slot: parameters of a bucket that come and go (zero 3, or from the host) */
     TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3) */
     TR_BUF_STATES,               /* slot: states of a bucket that live on the host */
     TR_BUF_SLOTS,                /* number of regions of slots */

@@ -1,9 +1,9 @@
-/* shard.c - level-2 pass: which buckets an action reads and writes, and with zero 3 when whole parameters are gathered
- * and freed.
+/* shard.c - level-2 pass: which buckets an action reads and writes, and when parameters that are not on the device come
+ * and go.
  *
  * zero 0 to 2: every rank holds all parameters of its stages. zero 3: a rank holds its shard. A bucket is gathered in
- * front of the first action that reads it and freed after that action, unless the next reader needs it too. The pass
- * `overlap` posts gathers earlier.
+ * front of the first action that reads it and freed after that action, unless the next reader needs it too. A bucket
+ * whose parameters live on the host is brought in the same way. The pass `overlap` posts both earlier.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -55,10 +55,17 @@ static const struct tr_action *next_reader(const struct shard_pass *p, int i)
     return NULL;
 }
 
-static void gather(struct shard_pass *p, int bucket, int micro)
+static bool comes_and_goes(const struct shard_pass *p, int bucket)
 {
-    size_t bytes = tr_bucket_bytes(&p->e.c->place, bucket, p->e.c->place.bucket[bucket].n);
-    struct tr_action *a = tr_emit_new(&p->e, TR_DO_GATHER, TR_PART_GRADIENTS, -1, micro);
+    return p->zero >= 3 || p->e.c->place.is_value_on_host[bucket];
+}
+
+static void gather_or_bring(struct shard_pass *p, int bucket, int micro)
+{
+    const struct tr_placement *place = &p->e.c->place;
+    size_t bytes = tr_bucket_bytes(place, bucket, place->bucket[bucket].n);
+    enum tr_action_kind kind = place->is_value_on_host[bucket] ? TR_DO_BRING : TR_DO_GATHER;
+    struct tr_action *a = tr_emit_new(&p->e, kind, TR_PART_GRADIENTS, -1, micro);
     a->of = a->bucket[0] = bucket;
     a->n_buckets = 1;
     p->whole[bucket] = tr_slot_add(&p->e, TR_BUF_VALUES, bucket, bytes);
@@ -70,16 +77,17 @@ static void pass_compute(struct shard_pass *p, int i)
 {
     const struct tr_action *next = next_reader(p, i);
     const struct tr_action *from = &p->e.from[i];
-    bool is_reader = reads_params(from), comes_and_goes = p->zero >= 3;
-    for (int k = 0; comes_and_goes && is_reader && k < from->n_buckets; k++)
-        if (p->whole[from->bucket[k]] < 0)
-            gather(p, from->bucket[k], from->micro);
+    bool is_reader = reads_params(from);
+    for (int k = 0; is_reader && k < from->n_buckets; k++)
+        if (comes_and_goes(p, from->bucket[k]) && p->whole[from->bucket[k]] < 0)
+            gather_or_bring(p, from->bucket[k], from->micro);
     struct tr_action *a = tr_emit(&p->e, from);
     for (int k = 0; k < a->n_buckets && is_reader; k++) {
-        int bucket = a->bucket[k],
-            buffer = comes_and_goes ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_VALUE, bucket);
+        int bucket = a->bucket[k];
+        bool is_slot = comes_and_goes(p, bucket);
+        int buffer = is_slot ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_VALUE, bucket);
         tr_use_add(a, buffer, TR_AS_VALUE, false)->index = (uint8_t)k;
-        if (comes_and_goes && (!next || !has_bucket(next, bucket))) {
+        if (is_slot && (!next || !has_bucket(next, bucket))) {
             tr_use_free(a, buffer);
             p->whole[bucket] = -1;
         }

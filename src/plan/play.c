@@ -395,6 +395,11 @@ PRICE(STORE)
     return price_FETCH(all, rank, a);
 }
 
+PRICE(BRING)
+{
+    return price_FETCH(all, rank, a);
+}
+
 PRICE(UPDATE)
 {
     run_kernel(&all[rank], update_s(&all[rank], a->of));
@@ -411,7 +416,7 @@ static_assert(TR_COUNT_OF(price_kind) == TR_ACTION_KINDS, "one price a kind");
 
 static bool act(struct player *all, int rank, const struct tr_action *a)
 {
-    if (a->kind != TR_DO_FETCH && a->kind != TR_DO_STORE) /* which do not hold the arithmetic */
+    if (a->stream != TR_STREAM_IN && a->stream != TR_STREAM_OUT) /* which do not hold the arithmetic */
         wait_for_posted(&all[rank], a);
     return price_kind[a->kind](all, rank, a);
 }

@@ -77,6 +77,18 @@ static bool offload(const struct tr_setup *s, int k, struct tr_config *run, stru
     return true;
 }
 
+/* The base of an adapter on the host: the same. */
+static bool offload_base(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 1 || s->device->is_host || s->cfg->offload_param != TR_OFFLOAD_NONE || !s->is_frozen || s->cfg->zero >= 3 ||
+        (k == 1 && s->cfg->recompute == TR_RECOMPUTE_BLOCK))
+        return false;
+    run->offload_param = TR_OFFLOAD_CPU;
+    run->recompute = k == 1 ? TR_RECOMPUTE_BLOCK : run->recompute;
+    tr_str_addf(out, " --offload_param cpu%s", k == 1 ? " --recompute block" : "");
+    return true;
+}
+
 static bool shorter_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
 {
     if (k >= HALVES || s->sequence_length >> (k + 1) < 16)
@@ -134,6 +146,7 @@ static change_fn *const families[] = { shard,
                                        fewer_rows,
                                        fewer_rows_recomputed,
                                        offload,
+                                       offload_base,
                                        shorter_single_rows,
                                        shorter_rows_recomputed,
                                        shorter_rows,

@@ -77,6 +77,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
                                   .cp_mode = cfg->cp_mode,
                                   .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
                                   .reduce_dtype = cfg->reduce_dtype,
+                                  .offloads_params = cfg->offload_param != TR_OFFLOAD_NONE,
                                   .block = tr_config_packed(cfg) ? tr_packed_format(tr_config_packed(cfg))->grain : 0,
                                   .gpus = gpus,
                                   .room_bytes = 0.96 * machine->chip.memory_bytes };
@@ -121,6 +122,8 @@ bool tr_search_is_legal(const struct tr_search_query *q, const struct tr_forecas
     struct tr_legal_query l = legal_query(q, a->pp, a->dp, a->cp, a->tp);
     l.hybrid_shard = a->zero > 0 ? a->shard : 0;
     l.pp_chunks = a->chunks;
+    l.zero = a->zero;
+    l.offloads_params = q->offloads_params;
     l.pp_schedule = a->schedule;
     l.sp = a->has_sp;
     l.train_batch_size = (int64_t)a->global;

@@ -26,6 +26,7 @@ struct tr_search_query {       /* do not move it: base points to machine */
     bool in_order; /* reproducible layout */
     int64_t block; /* of a packed base; 0: it is not packed */
     enum tr_dtype reduce_dtype;
+    bool offloads_params;
     int gpus;
     double room_bytes; /* of a chip */
     struct tr_pins pins;

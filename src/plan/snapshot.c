@@ -151,7 +151,7 @@ static const char *role_name(const struct tr_buffer_use *u)
         [TR_AS_DIN] = "gradient of the input",
         [TR_AS_SAVED] = "saved for backward",
         [TR_AS_SPLIT_SAVED] = "saved for the weights",
-        [TR_AS_VALUE] = "gathered parameters",
+        [TR_AS_VALUE] = "parameters that come and go",
         [TR_AS_GRAD] = "gradients",
         [TR_AS_STATE] = "states of the optimizer",
         [TR_AS_OTHER] = "buffer",

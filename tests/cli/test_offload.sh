@@ -40,7 +40,8 @@ alike bf16 there
 # A rank dies between two copies of step 4. What it had saved is whole, and the run goes on from there.
 for point in fetch store; do
     rm -rf there
-    TR_FAIL=step.$point:kill:14 run 1 there --dtype bfloat16 --offload_optimizer cpu --max_restarts 0 && fail "TR_FAIL=step.$point did nothing"
+    TR_FAIL=step.$point:kill:14 run 1 there --dtype bfloat16 --offload_optimizer cpu && fail "TR_FAIL=step.$point did nothing"
+    grep -q SIGKILL run.log || fail "it was not killed: $(cat run.log)"
     run 1 there --dtype bfloat16 --offload_optimizer cpu --resume_from_checkpoint || fail "$(cat run.log)"
     alike bf16 there
 done

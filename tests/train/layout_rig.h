@@ -39,6 +39,7 @@ struct layout {
     int frozen;            /* enum frozen */
     enum tr_packed packed; /* how frozen matrices of linears are held */
     double offload;        /* share of optimizer state on the host */
+    double offload_param;  /* share of frozen parameters there */
     bool is_decoded;       /* they are held in the compute dtype, with the values of packed ones */
 };
 

@@ -26,6 +26,17 @@ static const struct layout rows[] = {
     { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
     { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
     { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
+    { .frozen = FREEZE_FIRST, .dtype = TR_BF16, .n_micro = 2, .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_ADAPTER, .packed = TR_PACKED_NF4, .dtype = TR_BF16, .n_micro = 2, .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_NORMS, .dp = 2, .zero = 1, .dtype = TR_BF16, .offload = 1, .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_V, .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 4, .offload_param = 0.6 },
+    { .frozen = FREEZE_ALL_BUT_ADAPTER,
+      .tp = 2,
+      .dtype = TR_BF16,
+      .recompute = TR_RECOMPUTE_BLOCK,
+      .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_DORA, .packed = TR_PACKED_FP8, .dtype = TR_BF16, .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_HEAD, .pp = 2, .n_micro = 4, .schedule = "zb", .dtype = TR_BF16, .offload_param = 1 },
 };
 
 enum { SEEDS = 3 };
@@ -57,7 +68,8 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     rig_seed = (uint64_t)k;
     struct tr_compile_options opt = options(l);
     opt.layout = layout_of(l, env->rank);
-    opt.offload_share = k ? l->offload : 0; /* states on the host change no bit either */
+    opt.offload_share = k ? l->offload : 0; /* what lives on the host changes no bit either */
+    opt.offload_param_share = k ? l->offload_param : 0;
     open_run(r, l, &opt);
     struct tr_comm_env own = *env;
     CHECK_OK(tr_format(job, sizeof job, "%s-%d", env->job, k));
