@@ -255,6 +255,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .n_saved = s->n_saved,
         .groups = s->groups,
         .offload_share = use != TR_USE_TRAIN || cfg->offload_optimizer == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
+        .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,

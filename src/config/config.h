@@ -94,6 +94,7 @@ struct tr_config {
     const char *optim_groups;
     enum tr_optim_kind optim;
     enum tr_offload offload_optimizer, offload_param;
+    bool offload_activations;
     double offload_share; /* < 0: as little as fits */
     enum tr_muon_adjust muon_adjust_lr_fn;
     double muon_momentum;

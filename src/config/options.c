@@ -481,6 +481,7 @@ const struct option tr_options[] = {
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
     CHOICE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, or in host memory"),
     CHOICE(offload_param, "engine", "", RUN, "none", offloads, "where frozen parameters live: on the device, or in host memory, from where each segment's come ahead of their use"),
+    FLAG(offload_activations, "engine", "", RUN, "inputs of segments rest in host memory between forward and backward; for recompute block", false),
     { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
       .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of what is offloaded that lives on the host; auto = as little as fits" },
 

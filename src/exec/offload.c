@@ -1,5 +1,6 @@
-/* offload.c - states and parameters that live on the host: copies to and from the device on streams of their own. A
- * copy starts when the compute stream has done what was issued before; the event of its action says when it is over. */
+/* offload.c - states, parameters and activations that live on the host: copies to and from the device on streams of
+ * their own. A copy starts when the compute stream has done what was issued before; the event of its action says when
+ * it is over. */
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 
@@ -62,6 +63,16 @@ enum tr_status tr_run_BRING(struct tr_run *r, const struct tr_action *a)
     const struct tr_exec *e = r->e;
     return post_copy(r, a, e->base[TR_A_PARAMS] + a->value[0],
                      e->base[TR_A_HOST] + e->c->memory.bucket[a->of].state[TR_S_VALUE]);
+}
+
+enum tr_status tr_run_STOW(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, r->e->base[TR_A_HOST] + a->out, r->e->base[TR_A_ACTS] + a->in);
+}
+
+enum tr_status tr_run_UNSTOW(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, r->e->base[TR_A_ACTS] + a->out, r->e->base[TR_A_HOST] + a->in);
 }
 
 enum tr_status tr_run_STORE(struct tr_run *r, const struct tr_action *a)

@@ -25,6 +25,7 @@ struct overlap_pass {
     struct pending *pending; /* by bucket */
     int reducing;            /* bucket whose shards are under way, -1: none */
     int *fetched, *stored;   /* by bucket: its fetch and its store in this step, -1: not yet */
+    int *copy;               /* by buffer: the stow or unstow under way that uses it, -1: none */
     /* of the current action: actions; -1 - bucket: that bucket's gather in the last step; less by n_buckets: its store
      */
     int *wait, n_wait;
@@ -45,13 +46,13 @@ static bool has_bucket(const struct tr_action *a, int bucket)
     return false;
 }
 
-/* How many readers ahead of its own an action is posted. Parameters from the host come two ahead: while one segment
- * computes, the next one's are there and those of the one after it come, so that a copy may take longer than a segment
- * where others take less. */
+/* How many readers ahead of its own an action is posted. What comes from the host comes two ahead: while one segment
+ * computes, what the next one needs is there and those of the one after it come, so that a copy may take longer than a
+ * segment where others take less. */
 static int ahead_of(const struct tr_action *a)
 {
     bool is_gather = a->kind == TR_DO_GATHER && a->part == TR_PART_GRADIENTS && !a->is_first;
-    return a->kind == TR_DO_BRING ? MOST_AHEAD : is_gather ? 1 : 0;
+    return a->kind == TR_DO_BRING || a->kind == TR_DO_UNSTOW ? MOST_AHEAD : is_gather ? 1 : 0;
 }
 
 /* Moves gathers and copies in front of earlier readers, but never of a reader of the same bucket, which has a slot of
@@ -159,9 +160,35 @@ static void post(struct overlap_pass *p, const struct tr_action *a)
     p->reducing = is_scatter ? a->of : p->reducing;
 }
 
+static void set_copy(struct overlap_pass *p, int action, int to)
+{
+    const struct tr_action *a = &p->e.s->action[action];
+    for (int k = 0; k < a->n_uses; k++)
+        p->copy[a->use[k].buffer] = to;
+}
+
+/* Makes the current action wait for stows and unstows of the slots that it uses or frees. */
+static void settle_copies(struct overlap_pass *p, const struct tr_action *a)
+{
+    for (int k = 0; k < a->n_uses; k++) {
+        int copy = p->copy[a->use[k].buffer];
+        if (copy >= 0) {
+            p->wait[p->n_wait++] = copy;
+            set_copy(p, copy, -1);
+        }
+    }
+}
+
 static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *message)
 {
+    settle_copies(p, a);
     switch (a->kind) {
+    case TR_DO_STOW:
+    case TR_DO_UNSTOW:
+        TR_BUG_ON(p->n_wait > 0); /* a wait here would hold the copies only */
+        emit_waiting(p, a);
+        set_copy(p, p->e.s->n_actions - 1, p->e.s->n_actions - 1);
+        return;
     case TR_DO_SEND:
     case TR_DO_RECV:
         emit_waiting(p, a);
@@ -220,15 +247,18 @@ enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *
     struct overlap_pass p = { .reducing = -1 };
     post_ahead(s->action, s->n_actions);
     p.pending = calloc((size_t)c->place.n_buckets, sizeof *p.pending);
-    p.wait = calloc(2 * (size_t)c->place.n_buckets + 1, sizeof *p.wait);
+    p.wait = calloc(2 * (size_t)c->place.n_buckets + TR_MAX_USES + 1, sizeof *p.wait);
+    p.copy = calloc((size_t)s->n_buffers + 1, sizeof *p.copy);
     p.fetched = calloc(2 * (size_t)c->place.n_buckets, sizeof *p.fetched);
     int *message = calloc((size_t)s->n_messages + 1, sizeof *message);
     enum tr_status st =
-        p.pending && p.wait && p.fetched && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+        p.pending && p.wait && p.copy && p.fetched && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
         p.stored = p.fetched + c->place.n_buckets;
         for (int b = 0; b < c->place.n_buckets; b++)
             p.pending[b].action = p.fetched[b] = p.stored[b] = -1;
+        for (int b = 0; b < s->n_buffers; b++)
+            p.copy[b] = -1;
         for (int i = 0; i < s->n_actions; i++)
             if (s->action[i].kind == TR_DO_GATHER && s->action[i].part == TR_PART_UPDATE)
                 p.pending[s->action[i].of].lag = 1;
@@ -242,6 +272,7 @@ enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *
     }
     free(p.pending);
     free(p.wait);
+    free(p.copy);
     free(p.fetched);
     free(message);
     return st;

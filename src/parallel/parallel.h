@@ -98,6 +98,7 @@ struct tr_compile_options {
     /* shares of the bytes that live on the host: of optimizer state and master weights, and of frozen parameters; below
      * 0: the least that fits the budget */
     double offload_share, offload_param_share;
+    bool stows_activations; /* inputs of segments rest on the host between forward and backward */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -144,6 +145,7 @@ struct tr_memory_map {
     size_t unreduced;                        /* grads arena: buffers of whole gradients (zero 2 and 3) */
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
     size_t states;                           /* optim arena: slots for states that live on the host */
+    size_t resting;                          /* host arena: slots for activations between forward and backward */
     size_t direction;                        /* params arena: the direction of the update of a bucket */
     size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */

@@ -61,6 +61,7 @@ tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters are gathere
 tr_level2_fn tr_pass_reduce;             /* gradients: overwritten or added to, then summed over ranks */
 tr_level2_fn tr_pass_update;             /* norm, clip, optimizer, new weights to all ranks */
 tr_level2_fn tr_pass_offload;            /* states on the host: fetched and stored around their update */
+tr_level2_fn tr_pass_stow;               /* activations on the host between forward and backward */
 tr_level2_fn tr_pass_overlap;            /* posts actions earlier, and adds waits where results are needed */
 tr_level2_fn tr_pass_memory;             /* lifetimes -> offsets */
 void tr_level2_list(struct tr_str *out); /* their names, in order */

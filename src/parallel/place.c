@@ -136,12 +136,13 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s)
             const struct tr_buffer *b = &s->buffer[u->buffer];
             if (u->role == TR_AS_OTHER)
                 continue;
-            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? m->bucket[b->bucket].state[TR_S_VALUE]
-                                    : b->region == TR_BUF_GRAD   ? m->bucket[b->bucket].state[TR_S_GRAD]
-                                    : b->region == TR_BUF_VALUES ? m->gathered + b->offset
-                                    : b->region == TR_BUF_GRADS  ? m->unreduced + b->offset
-                                    : b->region == TR_BUF_STATES ? m->states + b->offset
-                                                                 : b->offset;
+            at[u->role][u->index] = b->region == TR_BUF_VALUE     ? m->bucket[b->bucket].state[TR_S_VALUE]
+                                    : b->region == TR_BUF_GRAD    ? m->bucket[b->bucket].state[TR_S_GRAD]
+                                    : b->region == TR_BUF_VALUES  ? m->gathered + b->offset
+                                    : b->region == TR_BUF_GRADS   ? m->unreduced + b->offset
+                                    : b->region == TR_BUF_STATES  ? m->states + b->offset
+                                    : b->region == TR_BUF_RESTING ? m->resting + b->offset
+                                                                  : b->offset;
         }
     }
 }
@@ -153,6 +154,8 @@ static void place_moving(struct tr_compiled *c)
     map->gathered = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "parameters that come and go");
     map->unreduced = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
     map->states = slice(map, TR_A_OPTIM, region_peak(c, TR_BUF_STATES), "", "states between the host and their update");
+    map->resting =
+        slice(map, TR_A_HOST, region_peak(c, TR_BUF_RESTING), "", "activations between forward and backward");
     const struct tr_layout *l = &c->opt.layout;
     size_t widest = 0, shard = 0; /* elements of the largest ones */
     for (int g = 0; g < c->place.n_buckets && !tr_bucket_is_frozen(c->place.model, g); g++) {

@@ -65,8 +65,8 @@ static const struct {
     const char *name;
     tr_level2_fn *run;
 } passes[] = { { "pipeline", tr_pass_pipeline }, { "shard", tr_pass_shard },     { "reduce", tr_pass_reduce },
-               { "update", tr_pass_update },     { "offload", tr_pass_offload }, { "overlap", tr_pass_overlap },
-               { "memory", tr_pass_memory } };
+               { "update", tr_pass_update },     { "offload", tr_pass_offload }, { "stow", tr_pass_stow },
+               { "overlap", tr_pass_overlap },   { "memory", tr_pass_memory } };
 
 void tr_level2_list(struct tr_str *out)
 {

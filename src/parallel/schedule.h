@@ -44,6 +44,9 @@
     X(STORE, "store", UPDATE, "step.store", OUT)                                                                       \
     /* parameters of a bucket that live on the host: to a slot on the device */                                        \
     X(BRING, "bring", GATHER, "step.bring", IN)                                                                        \
+    /* an activation that rests between forward and backward: to a slot on the host, and back */                       \
+    X(STOW, "stow", FORWARD, "step.stow", OUT)                                                                         \
+    X(UNSTOW, "unstow", BACKWARD, "step.unstow", IN)                                                                   \
     /* fp8 with delayed scales: largest elements of earlier steps to the device, those of this step back */            \
     X(AMAX_IN, "amax-in", UPDATE, "step.amax_in", HOST)                                                                \
     X(AMAX_OUT, "amax-out", UPDATE, "step.amax_out", HOST)
@@ -66,6 +69,7 @@ enum tr_region {
     TR_BUF_VALUES,               /* slot: parameters of a bucket that come and go (zero 3, or from the host) */
     TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3) */
     TR_BUF_STATES,               /* slot: states of a bucket that live on the host */
+    TR_BUF_RESTING,              /* slot on the host: activations between forward and backward */
     TR_BUF_SLOTS,                /* number of regions of slots */
     TR_BUF_VALUE = TR_BUF_SLOTS, /* by bucket: parameters, whole or the shard */
     TR_BUF_GRAD,                 /* by bucket: gradients, whole or the shard */
@@ -129,8 +133,8 @@ struct tr_action {
     enum tr_dtype dtype;
     int n_uses, first_wait, n_waits;
     struct tr_buffer_use use[TR_MAX_USES];
-    /* place.c computes these from the uses: offsets in the acts arena (a message is at `in` or `out`), and where the
-     * whole parameters and gradients of each bucket are. */
+    /* place.c computes these from the uses: offsets in the acts arena (a message is at `in` or `out`; the host's side
+     * of a stow or unstow in the host arena), and where the whole parameters and gradients of each bucket are. */
     size_t in, out, dout, din, saved, split_saved;
     size_t state; /* states that live on the host: where they are on the device */
     /* A fetch: its own bucket, then those whose stores, in this step or in the one before, come before it. */

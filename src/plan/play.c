@@ -395,6 +395,16 @@ PRICE(STORE)
     return price_FETCH(all, rank, a);
 }
 
+PRICE(STOW)
+{
+    return price_FETCH(all, rank, a);
+}
+
+PRICE(UNSTOW)
+{
+    return price_FETCH(all, rank, a);
+}
+
 PRICE(BRING)
 {
     return price_FETCH(all, rank, a);

@@ -11,7 +11,7 @@ static const char *const what[TR_A_COUNT] = {
     "batches read ahead",
     "checkpoint write buffer",
     "a checkpoint while it is written",
-    "what lives on the host: optimizer state, frozen parameters",
+    "what lives on the host: optimizer state, frozen parameters, activations",
 };
 
 static const char *human_flops(double x, char *buf, size_t n)

@@ -116,8 +116,8 @@ static void put_free(struct snapshot *s, int arena, size_t offset, size_t bytes,
 /* Regions of slots, whose buffers come and go within a step: the arena of each, and where in it they begin. */
 static int slots_at(const struct tr_memory_map *m, enum tr_region region, size_t *offset)
 {
-    static const int arena[TR_BUF_SLOTS] = { TR_A_ACTS, TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM };
-    const size_t at[TR_BUF_SLOTS] = { 0, m->gathered, m->unreduced, m->states };
+    static const int arena[TR_BUF_SLOTS] = { TR_A_ACTS, TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM, TR_A_HOST };
+    const size_t at[TR_BUF_SLOTS] = { 0, m->gathered, m->unreduced, m->states, m->resting };
     *offset = at[region];
     return arena[region];
 }

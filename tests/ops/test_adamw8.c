@@ -83,8 +83,12 @@ static void fifty_steps_of_adamw_are_those_of_bitsandbytes(void **state)
                                   view(most[0], TR_F32, BLOCKS),
                                   view(most[1], TR_F32, BLOCKS) } };
     (void)state;
-    /* a code that rounds the other way changes an update by 0.4 % of the rate */
-    assert_int_equal(fifty_steps(&c, 0.999, TR_SOURCE_DIR "/tests/golden/adamw8/p.f32", 0.05 * 1e-4), 0);
+    const char *golden = TR_SOURCE_DIR "/tests/golden/adamw8/p.f32";
+    /* Element 475 is off by 1.55e-6: in step 29 its second moment lies 1.5 units in the last place from the border of
+     * two codes, and the approximate division of bitsandbytes' kernel (__fdividef) takes the other one. With that code
+     * all elements agree to 3e-7. */
+    assert_true(fifty_steps(&c, 0.999, golden, 1e-6) <= 1);
+    assert_int_equal(fifty_steps(&c, 0.999, golden, 1.6e-6), 0);
 }
 
 /* An update of Lion is a sign, which turns where the average is near 0 and a code differs; the parameter is then off by

@@ -26,6 +26,17 @@ static const struct layout rows[] = {
     { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
     { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
     { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
+    { .n_micro = 2, .recompute = TR_RECOMPUTE_BLOCK, .stows = true },
+    { .dp = 2, .zero = 3, .n_micro = 2, .recompute = TR_RECOMPUTE_BLOCK, .stows = true },
+    { .pp = 2, .n_micro = 8, .recompute = TR_RECOMPUTE_BLOCK, .stows = true },
+    { .pp = 2, .n_micro = 4, .schedule = "zb", .stows = true },
+    { .dp = 2,
+      .zero = 1,
+      .dtype = TR_BF16,
+      .n_micro = 2,
+      .recompute = TR_RECOMPUTE_BLOCK,
+      .offload = 1,
+      .stows = true },
     { .frozen = FREEZE_FIRST, .dtype = TR_BF16, .n_micro = 2, .offload_param = 1 },
     { .frozen = FREEZE_ALL_BUT_ADAPTER, .packed = TR_PACKED_NF4, .dtype = TR_BF16, .n_micro = 2, .offload_param = 1 },
     { .frozen = FREEZE_ALL_BUT_NORMS, .dp = 2, .zero = 1, .dtype = TR_BF16, .offload = 1, .offload_param = 1 },
@@ -35,7 +46,7 @@ static const struct layout rows[] = {
       .dtype = TR_BF16,
       .recompute = TR_RECOMPUTE_BLOCK,
       .offload_param = 1 },
-    { .frozen = FREEZE_ALL_BUT_DORA, .packed = TR_PACKED_FP8, .dtype = TR_BF16, .offload_param = 1 },
+    { .frozen = FREEZE_ALL_BUT_DORA, .packed = TR_PACKED_FP8, .dtype = TR_BF16, .offload_param = 1, .stows = true },
     { .frozen = FREEZE_ALL_BUT_HEAD, .pp = 2, .n_micro = 4, .schedule = "zb", .dtype = TR_BF16, .offload_param = 1 },
 };
 
@@ -70,6 +81,7 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     opt.layout = layout_of(l, env->rank);
     opt.offload_share = k ? l->offload : 0; /* what lives on the host changes no bit either */
     opt.offload_param_share = k ? l->offload_param : 0;
+    opt.stows_activations = k && l->stows;
     open_run(r, l, &opt);
     struct tr_comm_env own = *env;
     CHECK_OK(tr_format(job, sizeof job, "%s-%d", env->job, k));
