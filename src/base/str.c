@@ -68,9 +68,17 @@ void tr_str_add(struct tr_str *s, const char *bytes, size_t n)
 void tr_str_addf(struct tr_str *s, const char *fmt, ...)
 {
     va_list args;
+    if (!reserve(s, 0))
+        return;
+    size_t room = s->n_cap - s->n;
     va_start(args, fmt);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = vsnprintf(s->p + s->n, room, fmt, args);
     va_end(args);
+    if (n >= 0 && (size_t)n < room) {
+        s->n += (size_t)n;
+        return;
+    }
+    s->p[s->n] = 0; /* what did not fit is written again, or not at all */
     if (n < 0 || !reserve(s, (size_t)n))
         return;
     va_start(args, fmt);

@@ -132,17 +132,18 @@ bool tr_pb_next(const unsigned char **at, const unsigned char *end, struct tr_pb
     return true;
 }
 
-/* Four bits at a time: 16 words a polynomial, and fast enough for a few hundred bytes a step. */
+/* Four bits at a time: 16 words a polynomial, and fast enough for a few hundred bytes a step. Word i is i after four
+ * steps of the polynomial's shift register. */
 uint32_t tr_crc(int which, uint32_t before, const void *p, size_t n)
 {
-    static const uint32_t polynomial[2] = { 0xEDB88320u, 0x82F63B78u };
-    uint32_t table[16], crc = ~before;
-    for (uint32_t i = 0; i < 16; i++) {
-        uint32_t x = i;
-        for (int bit = 0; bit < 4; bit++)
-            x = x & 1 ? x >> 1 ^ polynomial[which] : x >> 1;
-        table[i] = x;
-    }
+    static const uint32_t tables[2][16] = {
+        { 0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c, 0xedb88320,
+          0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c },
+        { 0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d, 0x82f63b78,
+          0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75 },
+    };
+    const uint32_t *table = tables[which];
+    uint32_t crc = ~before;
     for (const unsigned char *b = p; n > 0; b++, n--) {
         crc ^= *b;
         crc = crc >> 4 ^ table[crc & 15];

@@ -381,12 +381,20 @@ static void steps_read_in_brief_are_those_of_the_parser(void **state)
                                        "{\"event\":\"step\",\"step\":3,\"samples\":[1,[2]]x}",
                                        "{\"event\":\"step\",\"step\":3" };
     char line[256];
+    size_t n_spans = 0;
+    for (int n_digits = 1; n_digits <= 24; n_digits++) /* digits are read eight at a time, up to 19 of them */
+        for (int point = 1; point <= n_digits; point++, n_spans++) {
+            static const char digits[] = "907360149825573604918273";
+            snprintf(line, sizeof line, "{\"event\":\"step\",\"time\":7,\"step\":5,\"loss\":%.*s%s%.*s,\"lr\":null}\n",
+                     point, digits, point < n_digits ? "." : "", n_digits - point, digits + point);
+            put(line, "a");
+        }
     for (size_t i = 0; i < TR_COUNT_OF(numbers); i++) {
         snprintf(line, sizeof line,
                  "{\"event\":\"step\",\"time\":7,\"run\":\"x\",\"step\":%zu,\"loss\":%s,\"lr\":null,\"samples\":[[0,15]"
                  ",7]}\n",
                  i, numbers[i]);
-        put(line, i ? "a" : "w");
+        put(line, "a");
     }
     for (size_t i = 0; i < TR_COUNT_OF(odd); i++) {
         put(odd[i], "a");
@@ -408,7 +416,7 @@ static void steps_read_in_brief_are_those_of_the_parser(void **state)
         n++;
     }
     assert_false(tr_events_next(brief, &b));
-    assert_int_equal(n, TR_COUNT_OF(numbers) + 1);
+    assert_int_equal(n, n_spans + TR_COUNT_OF(numbers) + 1);
     assert_int_equal(tr_events_skipped(brief), tr_events_skipped(whole));
     assert_int_equal(tr_events_skipped(brief), TR_COUNT_OF(odd));
     tr_events_close(brief);

@@ -5,7 +5,7 @@
 reader of .wandb files, wandb.sdk.internal.datastore, is used where the version still has one). With --kill N it also starts runs, kills them at
 random instants, cuts their files at random bytes, and reads what is left; each is then resumed and compared again.
 """
-import argparse, glob, json, os, random, shutil, signal, struct, subprocess, sys, time
+import argparse, glob, json, os, random, shutil, signal, sqlite3, struct, subprocess, sys, time
 
 import plain
 
@@ -127,13 +127,16 @@ def compare(name, want, got, digits32):
     print(f"{name}: {len(want)} values equal{' after rounding to float32' if digits32 else ''}")
 
 
-def prometheus(run, want, is_plain):
+def prometheus_samples(run, is_plain):
     text = open(f"{run}/metrics.prom").read()
     if is_plain:
-        got = plain.prometheus(text)
-    else:
-        from prometheus_client.parser import text_string_to_metric_families as parse
-        got = {s.name: s.value for f in parse(text) for s in f.samples}
+        return plain.prometheus(text)
+    from prometheus_client.parser import text_string_to_metric_families as parse
+    return {s.name: s.value for f in parse(text) for s in f.samples}
+
+
+def prometheus(run, want, is_plain):
+    text, got = open(f"{run}/metrics.prom").read(), prometheus_samples(run, is_plain)
     last = {}
     for (k, step), v in want.items():
         last[k] = v
@@ -174,45 +177,60 @@ def cut(path, n, rng):
     os.truncate(path, rng.randrange(0, n + 1) if n else 0)
 
 
+def forget_others(out):
+    """A run that was killed before its first checkpoint is not resumed: the next start is another run, with another id."""
+    ids = [json.loads(line)["run"] for line in open(f"{out}/events.jsonl") if line.endswith("}\n")]
+    for d in glob.glob(f"{out}/wandb/*"):
+        if ids and not d.endswith(ids[-1][:8]):
+            shutil.rmtree(d)
+    for f in glob.glob(f"{out}/trackio/*.db"):
+        with sqlite3.connect(f) as db:
+            tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            for t in {"metrics", "configs", "system_metrics", "alerts"} & set(tables) if ids else ():
+                db.execute(f"DELETE FROM {t} WHERE run_id NOT IN (SELECT run_id FROM {t} WHERE run_id LIKE ?)", (ids[-1][:8] + "%",))
+        db.close()
+
+
+def read_killed(out, is_plain):
+    """The files of a killed run are read; a .wandb file that was cut inside its magic bytes holds nothing to read."""
+    if not os.path.exists(f"{out}/events.jsonl"):  # killed before it had one
+        return
+    for f in glob.glob(f"{out}/wandb/*/*.wandb"):
+        if os.path.getsize(f) < 7:
+            os.unlink(f)
+    forget_others(out)
+    read_all(out, complete=False, is_plain=is_plain)
+    if os.path.exists(f"{out}/metrics.prom"):  # replaced as a whole: never half of one
+        assert prometheus_samples(out, is_plain)["trireme_steps_planned"] == 300
+
+
 def campaign(args):
-    rng = random.Random(args.seed)
-    for i in range(args.kill):
-        out = f"{args.run}/kill-{i}"
+    """Of every two kills the first hits a new run, whose files are cut too, the second its resume; then it ends and is compared."""
+    rng, seen, out = random.Random(args.seed), 0, f"{args.run}/killed"
+    while seen < args.kill:
         shutil.rmtree(out, ignore_errors=True)
         os.makedirs(out)
+        for is_resumed in (False, True):
+            p = train(args, out)
+            time.sleep(rng.uniform(0.05, args.seconds))
+            p.send_signal(signal.SIGKILL)
+            seen += p.wait() == -signal.SIGKILL  # one that was done before does not count
+            for f in [] if is_resumed else glob.glob(f"{out}/runs/*/*") + glob.glob(f"{out}/wandb/*/*.wandb"):
+                cut(f, os.path.getsize(f), rng)  # a crash of the host in the middle of a write
+            read_killed(out, args.plain)
         p = train(args, out)
-        time.sleep(rng.uniform(0.05, args.seconds))
-        p.send_signal(signal.SIGKILL)
-        p.wait()
-        if i % 2 and os.path.isdir(f"{out}/runs"):  # and a crash in the middle of a write
-            for f in glob.glob(f"{out}/runs/*/*") + glob.glob(f"{out}/wandb/*/*.wandb"):
-                cut(f, os.path.getsize(f), rng)
-        try:
-            if os.path.exists(f"{out}/events.jsonl"):  # else it was killed before it had one
-                read_all(out, complete=False)
-        except Exception as e:
-            if not any(os.path.getsize(f) < 200 for f in glob.glob(f"{out}/wandb/*/*.wandb")):  # cut inside its head
-                raise
-        for _ in range(2):  # killed once more, then to its end
-            if not glob.glob(f"{out}/checkpoint-*"):  # nothing to resume: another run, with another id, begins
-                shutil.rmtree(f"{out}/wandb", ignore_errors=True)
-                shutil.rmtree(f"{out}/trackio", ignore_errors=True)
-            q = train(args, out)
-            if _ == 0:
-                time.sleep(rng.uniform(0.05, args.seconds))
-                q.send_signal(signal.SIGKILL)
-            q.wait()
-        assert q.returncode == 0, q.returncode
-        read_all(out)
+        assert p.wait() == 0, p.returncode
+        forget_others(out)
+        read_all(out, is_plain=args.plain)
         shutil.rmtree(out)
-        print(f"kill {i}: read after the kill, equal after the resume", flush=True)
+        print(f"{seen} kills: files read after each, equal to the log after the resume", flush=True)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("run")
     p.add_argument("--kill", type=int, default=0)
-    p.add_argument("--seconds", type=float, default=1.5)
+    p.add_argument("--seconds", type=float, default=0.6, help="a run is killed before so many")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--trireme")
     p.add_argument("--model")
