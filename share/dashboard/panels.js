@@ -169,10 +169,27 @@ function data(host, r) {
       T.el('span', {class: [what & 1 ? 'on' : '', what & 2 ? 'doc' : ''].join(' '), title: what & 1 ? 'trained' : 'not trained'}, T.show(text)))));
 }
 
+// What the model makes of each prompt: the newest text first, older ones of the same prompt below it.
 function samples(host, r) {
-  const all = notes(r, 'sample').reverse();
-  host.append(...all.slice(0, 20).map(s => T.el('details', {open: s === all[0] ? '' : null}, T.el('summary', {}, 'step ' + T.whole(s.step)),
-    T.el('pre', {}, T.el('b', {}, T.show(s.prompt || '')), T.show(s.text || s.completion || '')))));
+  const by = new Map();
+  for (const s of r.samples.slice().reverse()) by.set(s.prompt, [...(by.get(s.prompt) || []), s]);
+  const text = s => T.el('pre', {class: 'sample', tabindex: 0}, T.el('b', {}, T.show(s.prompt || '')), T.show(s.text || ''));
+  for (const all of [...by.values()].slice(0, 20))
+    host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(all[0].step)), text(all[0]), all.length < 2 ? '' : T.el('details', {},
+      T.el('summary', {}, all.length - 1 + (all.length === 2 ? ' earlier text' : ' earlier texts') + ' of this prompt'),
+      ...all.slice(1, 50).flatMap(s => [T.el('p', {class: 'note'}, 'step ' + T.whole(s.step)), text(s)])));
+}
+
+// Shares of rows that each expert got in the last step that says so; an expert at its fair share has half a bar.
+function experts(host, r) {
+  const e = r.experts, layers = (Array.isArray(e.layers) ? e.layers : []).filter(l => Array.isArray(l.load) && l.load.length);
+  const fair = l => 1 / l.load.length, most = l => Math.max(...l.load) / fair(l);
+  const bars = l => T.el('div', {class: 'load', role: 'img', 'aria-label': 'layer ' + l.layer + ': loads from ' + T.number(Math.min(...l.load) / fair(l), 3) +
+    ' to ' + T.number(most(l), 3) + ' of the fair share'}, ...l.load.map((x, i) => T.el('i', {title: 'expert ' + i + ': ' + T.percent(x),
+    css: {height: Math.min(100, 50 * x / fair(l)) + '%', background: x > 2 * fair(l) ? 'var(--bad)' : x < fair(l) / 4 ? 'var(--c3)' : 'var(--c0)'}})));
+  host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(e.step) + '; ' + layers.length + ' layers; the fair share is half a bar'),
+    T.table('', [['layer', 'n'], ['load of each expert'], ['largest', 'n'], ['entropy', 'n'], ['rounds', 'n']],
+      layers.map((l, i) => [l.layer == null ? i : l.layer, bars(l), T.number(most(l), 3) + ' \u00d7', T.number(l.entropy, 3), T.whole(l.rounds)])));
 }
 
 T.panels = [
@@ -188,7 +205,8 @@ T.panels = [
   {id: 'ranks', title: 'Ranks', draw: ranks, wide: true},
   {id: 'timeline', title: 'A step of the pipeline', draw: timeline, wide: true},
   {id: 'data', title: 'Data', draw: data},
-  {id: 'samples', title: 'Generated samples', draw: samples, optional: () => (T.details[T.current] || {notes: []}).notes.some(n => n.event === 'sample')},
+  {id: 'samples', title: 'Generated samples', draw: samples, wide: true, optional: () => (T.details[T.current] || {samples: []}).samples.length > 0},
+  {id: 'experts', title: 'Load of the experts', draw: experts, optional: () => !!(T.details[T.current] || {}).experts},
   {id: 'checkpoints', title: 'Checkpoints', draw: checkpoints},
   {id: 'faults', title: 'Faults and restarts', draw: faults},
   {id: 'logs', title: 'Logs', draw: logs},

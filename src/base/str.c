@@ -169,6 +169,13 @@ enum tr_status tr_format(char *buf, size_t n_buf, const char *fmt, ...)
     return tr_fail(TR_USAGE, "text of %d bytes is too long; the limit is %zu", n, n_buf ? n_buf - 1 : 0);
 }
 
+/* U+202A to U+202E and U+2066 to U+2069 turn the direction of what follows: "gnp.exe" reads "exe.png". */
+static bool turns_direction(const unsigned char *u)
+{
+    return u[0] == 0xe2 &&
+           ((u[1] == 0x80 && u[2] >= 0xaa && u[2] <= 0xae) || (u[1] == 0x81 && u[2] >= 0xa6 && u[2] <= 0xa9));
+}
+
 static const char *escape(const char *text, bool keeps_lines, char *buf, size_t n_buf)
 {
     TR_BUG_ON(n_buf == 0);
@@ -184,6 +191,9 @@ static const char *escape(const char *text, bool keeps_lines, char *buf, size_t 
         } else if (len == 0 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_c1) {
             n_one = (size_t)snprintf(one, sizeof one, "\\x%02x", (unsigned)c);
             len = 1;
+        } else if (len == 3 && turns_direction((const unsigned char *)text + i)) {
+            n_one = (size_t)snprintf(one, sizeof one, "\\u20%02x",
+                                     text[i + 1] == '\x80' ? text[i + 2] & 0x3fu : (text[i + 2] & 0x3fu) + 0x40u);
         } else {
             memcpy(one, text + i, len);
             n_one = len;

@@ -51,6 +51,8 @@ static enum tr_status read_parameters(const char *p, struct query *q)
 
 /* ---- answers ---- */
 
+enum { SHOWN_RANKS = 1024, SHOWN_NOTES = 1000, SHOWN_SAMPLES = 200 };
+
 static void add_real(struct tr_str *out, const char *key, double x)
 {
     if (isfinite(x))
@@ -100,9 +102,20 @@ static void add_last_step(const struct tr_series *s, struct tr_str *out)
     add_real(out, "step_s", seconds / (double)(n > 1 ? n - 1 : 1));
 }
 
+/* The last n_max lines of a list of events, as an array. */
+static void add_lines(const struct tr_watch_run *w, const char *key, size_t n, size_t n_max,
+                      const char *(*line)(const struct tr_watch_run *w, size_t i), struct tr_str *out)
+{
+    size_t first = n > n_max ? n - n_max : 0;
+    tr_str_addf(out, ",\"%s\":[", key);
+    for (size_t i = first; i < n; i++)
+        tr_str_addf(out, "%s%s", i > first ? "," : "", line(w, i));
+    tr_str_addf(out, "]");
+}
+
 static void answer_run(const struct query *q, struct tr_str *out)
 {
-    static const char *const once[] = { "config", "layout", "data", "start", "end", "system" };
+    static const char *const once[] = { "config", "layout", "data", "start", "end", "system", "experts" };
     const struct tr_watch_run *w = q->w;
     tr_str_member(out, "{\"dir\":", w->dir);
     tr_str_member(out, ",\"state\":", tr_watch_state(w));
@@ -117,13 +130,11 @@ static void answer_run(const struct query *q, struct tr_str *out)
     for (int r = 0, n = 0; r < w->n_plans; r++)
         if (w->plan[r])
             tr_str_addf(out, "%s%s", n++ ? "," : "", w->plan[r]);
-    tr_str_addf(out, "],\"notes\":[");
-    for (size_t n = tr_watch_n_notes(w), i = n > 1000 ? n - 1000 : 0, first = i; i < n; i++)
-        tr_str_addf(out, "%s%s", i > first ? "," : "", tr_watch_note(w, i));
-    tr_str_addf(out, "]}");
+    tr_str_addf(out, "]");
+    add_lines(w, "notes", tr_watch_n_notes(w), SHOWN_NOTES, tr_watch_note, out);
+    add_lines(w, "samples", tr_watch_n_samples(w), SHOWN_SAMPLES, tr_watch_sample, out);
+    tr_str_addf(out, "}");
 }
-
-enum { SHOWN_RANKS = 1024 };
 
 static void answer_ranks(const struct query *q, struct tr_str *out)
 {

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static const char *const once_names[] = { "config", "layout", "data", "start", "end", "system" };
+static const char *const once_names[] = { "config", "layout", "data", "start", "end", "system", "experts" };
 static_assert(TR_COUNT_OF(once_names) == ONCE_KINDS, "one line a kind");
 
 enum tr_status tr_watch_open(const char *dir, struct tr_watch_run **out)
@@ -66,6 +66,8 @@ static void forget(struct tr_watch_run *w)
     tr_series_clear(&w->evals);
     while (w->notes.n > 0)
         notes_drop(&w->notes);
+    while (w->samples.n > 0)
+        notes_drop(&w->samples);
     for (int i = 0; i < ONCE_KINDS; i++)
         keep(&w->once[i], "");
     for (int i = 0; i < w->n_plans; i++)
@@ -139,7 +141,7 @@ static void take(struct tr_watch_run *w, const struct tr_event *e)
             return;
         }
     tr_error_clear();
-    notes_add(&w->notes, e->text);
+    notes_add(strcmp(name, "sample") == 0 ? &w->samples : &w->notes, e->text);
 }
 
 /* ---- reading on ---- */
@@ -220,4 +222,14 @@ size_t tr_watch_n_notes(const struct tr_watch_run *w)
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i)
 {
     return w->notes.line[(w->notes.first + i) % NOTES_MAX];
+}
+
+size_t tr_watch_n_samples(const struct tr_watch_run *w)
+{
+    return w->samples.n;
+}
+
+const char *tr_watch_sample(const struct tr_watch_run *w, size_t i)
+{
+    return w->samples.line[(w->samples.first + i) % NOTES_MAX];
 }

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-static const char *const page_names[] = { "overview", "curves", "ranks", "events", "log", "options" };
+static const char *const page_names[] = { "overview", "curves", "ranks", "events", "log", "options", "samples" };
 
 struct screen_block { /* lines, each `columns` wide at most */
     struct tr_str text;
@@ -267,6 +267,34 @@ static void add_events(struct screen_block *b, const struct tr_watch_run *w, int
     }
 }
 
+/* The newest texts that the model has generated; the first `skip` are passed over. */
+static void add_samples(struct screen_block *b, const struct tr_watch_run *w, int skip)
+{
+    size_t n = tr_watch_n_samples(w);
+    title(b, n ? "generated samples, the newest first" : "no generated samples");
+    for (size_t i = (size_t)tr_min64(skip, (int64_t)n); i < n && b->n < b->rows; i++) {
+        const char *event = tr_watch_sample(w, n - 1 - i);
+        char prompt[1024], text[4096];
+        int64_t step = 0;
+        cJSON *j = NULL;
+        if (tr_json_parse(event, strlen(event), "sample", &j) == TR_OK) {
+            (void)tr_json_int(j, "step", false, 0, INT64_MAX, &step);
+            line(b, "step %" PRId64 ": %s", step, text_of(j, "prompt", prompt, sizeof prompt));
+            text_of(j, "text", text, sizeof text);
+            size_t width = (size_t)tr_max64(8, b->columns - 3);
+            for (size_t at = 0, n_text = strlen(text); at < n_text && b->n < b->rows;) {
+                size_t part = n_text - at < width ? n_text - at : width;
+                while (part > 1 && at + part < n_text && ((unsigned char)text[at + part] & 0xc0) == 0x80)
+                    part--; /* not inside a character */
+                line(b, "  %.*s", (int)part, text + at);
+                at += part;
+            }
+        }
+        tr_error_clear();
+        cJSON_Delete(j);
+    }
+}
+
 static void add_log(struct screen_block *b, const struct tr_watch_run *w, int skip)
 {
     enum { LOG_BYTES = 16 << 10 };
@@ -393,6 +421,8 @@ void tr_screen_draw(const struct tr_watch_run *w, const struct tr_screen *v, str
         add_events(&b, w, v->scroll);
     } else if (v->page == TR_SCREEN_LOG)
         add_log(&b, w, v->scroll);
+    else if (v->page == TR_SCREEN_SAMPLES)
+        add_samples(&b, w, v->scroll);
     else
         add_options(&b, w, v->scroll);
     while (b.n < b.rows)

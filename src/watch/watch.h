@@ -20,12 +20,16 @@ void tr_watch_close(struct tr_watch_run *w);                              /* NUL
 bool tr_watch_refresh(struct tr_watch_run *w);
 const char *tr_watch_state(const struct tr_watch_run *w);            /* "runs", "done", "stopped", "failed", "dead" */
 const struct tr_ranks *tr_watch_ranks(const struct tr_watch_run *w); /* n 0: there are no pages */
-/* The last event of a name that is kept once (config, layout, data, start, end, system), as its line; NULL: none came.
+/* The last event of a name that is kept once (config, layout, data, start, end, system, experts), as its line; NULL:
+ * none came.
  */
 const char *tr_watch_last(const struct tr_watch_run *w, const char *event);
 /* Other events (checkpoints, faults, notes), oldest first; i < tr_watch_n_notes. */
 size_t tr_watch_n_notes(const struct tr_watch_run *w);
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i);
+/* Texts that the model has generated, oldest first; i < tr_watch_n_samples. */
+size_t tr_watch_n_samples(const struct tr_watch_run *w);
+const char *tr_watch_sample(const struct tr_watch_run *w, size_t i);
 
 /* ---- the terminal ---- */
 
@@ -36,6 +40,7 @@ enum tr_screen_page {
     TR_SCREEN_EVENTS,
     TR_SCREEN_LOG,
     TR_SCREEN_OPTIONS,
+    TR_SCREEN_SAMPLES,
     TR_SCREEN_PAGES
 };
 struct tr_screen {

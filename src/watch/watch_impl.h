@@ -25,12 +25,12 @@ struct notes {
     size_t first, n, bytes;
 };
 
-enum { ONCE_KINDS = 6, PLANS_MAX = 1024 };
+enum { ONCE_KINDS = 7, PLANS_MAX = 1024 };
 struct tr_watch_run {
     char dir[TR_PATH_MAX], path[TR_PATH_MAX]; /* path: of the events */
     struct tr_events *events;                 /* NULL: not there yet */
     struct tr_series steps, evals;
-    struct notes notes;
+    struct notes notes, samples; /* samples: texts that the model has generated; so many would push out checkpoints */
     char *once[ONCE_KINDS], *plan[PLANS_MAX];
     int n_plans;
     bool has_ended;

@@ -62,6 +62,8 @@ static void escape_leaves_nothing_a_terminal_obeys(void **state)
     assert_string_equal(tr_escape("\x1b[2J\"\\\xc2\x9b\xc3\xa9\xff", buf, sizeof buf),
                         "\\x1b[2J\"\\\\\\xc2\\x9b\xc3\xa9\\xff");
     assert_string_equal(tr_escape("ab\x1b", tiny, sizeof tiny), "ab"); /* an escape is whole or absent */
+    assert_string_equal(tr_escape("a\xe2\x80\xae\xe2\x81\xa6 \xe2\x80\x8d", buf, sizeof buf),
+                        "a\\u202e\\u2066 \xe2\x80\x8d");
     assert_string_equal(tr_escape("abcdefgh", tiny, sizeof tiny), "abcde");
     assert_string_equal(tr_escape("abc", tiny, 1), "");
 }

@@ -49,6 +49,9 @@ with open("done/events.jsonl", "w") as f:
     f.write(event("layout", dp=2, tp=1, pp=1, cp=1, ep=1, zero=1, machine="", step_s=0.3) + event("config", total_steps=60, options=OPTIONS))
     f.writelines(step(i, 60) for i in range(1, 61))
     f.write(event("eval", step=30, loss=2.75) + event("eval", step=60, loss=2.5) + event("checkpoint", step=60, path="done/checkpoint-60", bytes=19499648, stall_s=0.004, write_s=0.1, verified=True)
+            + event("experts", step=30, layers=[{"layer": 0, "load": [0.25] * 4, "entropy": 1.386, "rounds": 1}])
+            + event("experts", step=60, layers=[{"layer": k, "load": [0.6, 0.3, 0.08, 0.02], "entropy": 0.93, "rounds": 2 + k} for k in range(3)])
+            + "".join(event("sample", step=i, prompt=p, text=f" {p}, step {i}") for i in (30, 60) for p in ("Once", "Twice"))
             + event("end", status="done", steps=60, tokens=61440, seconds=21.4))
 with open("done/grad_norms.jsonl", "w") as f:
     for i in range(2, 61, 2):
@@ -59,7 +62,7 @@ os.makedirs(f"{evil}/errors")
 with open(f"{evil}/events.jsonl", "w") as f:
     f.write(event("config", total_steps=5, options={EVIL: {"value": EVIL, "origin": EVIL}}) + event("data", sources=[{"path": EVIL, "format": EVIL, "tokens": 1, "documents": 1, "skipped": 0}],
             sample={"id": 0, "epoch": 0, "tokens": 1, "documents": 1, "trained": 1, "pieces": [[1, EVIL]]}) + step(1, 5) + step(2, 5))
-    f.write(event("fault", rank=3, host="h", phase="step", action="skipped", cause=f"step 2 of samples 1..2: loss is not finite {EVIL}") + event("sample", step=2, prompt=EVIL, text=EVIL) + event(EVIL, x=1)
+    f.write(event("fault", rank=3, host="h", phase="step", action="skipped", cause=f"step 2 of samples 1..2: loss is not finite {EVIL}") + event("sample", step=2, prompt=EVIL, text=EVIL) + event("experts", step=2, layers=[{"layer": EVIL, "load": [EVIL, 1], "entropy": EVIL}]) + event(EVIL, x=1)
             + event("end", status=EVIL))
 open(f"{evil}/errors/{EVIL.replace('/', '')[:200]}", "w").write(EVIL)
 os.makedirs("many/.trireme")
@@ -116,6 +119,12 @@ try:
     has("#panel-data", "a.jsonl", "sample 7", "masked ", "trained")
     if browser.run("document.querySelectorAll('#panel-data .tokens .on').length") != 2:
         sys.exit("masks are not coloured")
+    has("#panel-samples", "Once Once, step 60", "Twice Twice, step 60", "1 earlier text of this prompt")
+    if browser.run("document.querySelectorAll('#panel-samples > div > pre').length") != 2:
+        sys.exit("a prompt is not shown once, with its newest text")
+    has("#panel-experts", "step 60", "3 layers", "2.4 \u00d7", "0.93")
+    if browser.run("[...document.querySelectorAll('#panel-experts .load')].map(e => e.children.length).join()") != "4,4,4":
+        sys.exit("not a bar an expert")
     # zoom with the keyboard, and what a point says
     browser.run("document.querySelector('#panel-loss svg').focus()")
     for key in ("ArrowLeft", "+"):
@@ -124,7 +133,7 @@ try:
     # hostile names and texts are text
     browser.run("document.getElementById('run').value = '1'; document.getElementById('run').dispatchEvent(new Event('change'))")
     browser.wait("document.getElementById('body-faults').innerText.includes('not finite')")
-    for panel in ("faults", "samples", "data", "config", "logs"):
+    for panel in ("faults", "samples", "experts", "data", "config", "logs"):
         has("#panel-" + panel, "<img src=x onerror=alert(1)>", "\\u202e")
     if browser.run("document.querySelectorAll('img, script:not([src])').length") or "\u202e" in browser.run("document.body.innerText"):
         sys.exit("a text of a run became part of the page")

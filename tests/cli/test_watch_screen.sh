@@ -19,6 +19,7 @@ with open("run/events.jsonl", "w") as f:
     for i in range(1, 21):
         f.write(event("step", step=i, loss=5 - i / 10, lr=0.1, grad_norm=1.5, tokens=8, tokens_per_s=1234))
     f.write(event("checkpoint", step=20, path="run/checkpoint-20") + event("fault", rank=3, cause="loss is not finite"))
+    f.write(event("sample", step=20, prompt="Once", text=" upon\x1b[2J a \u202etime <b>" + "x" * 150 + "end of it"))
 open("run/logs/rank-0000.log", "w").write("the last line\n")
 
 
@@ -77,9 +78,12 @@ for want in ("step 20/40 (50.0 %)", "loss 3", "grad_norm 1.5", "1.2 K tokens/s",
         sys.exit(f"no {want!r} in\n{text}")
 if len(lines) != 30 or max(map(len, lines)) > 120:
     sys.exit(f"{len(lines)} lines, the longest {max(map(len, lines))}")
-for key, want in ((b"2", "gradient norm"), (b"6", "command line --seed"), (b"5", "the last line"), (b"4", "checkpoint at step 20"), (b"\t", "log of rank 0")):
+for key, want in ((b"2", "gradient norm"), (b"6", "command line --seed"), (b"5", "the last line"), (b"4", "checkpoint at step 20"), (b"\t", "log of rank 0"), (b"7", "end of it")):
     os.write(t.fd, key)
     t.read(want.encode())
+text = "\n".join(frame(t.got))
+if "step 20: Once" not in text or "\\x1b[2J" not in text or "\u202e" in text or b"\x1b[2J" in t.got:
+    sys.exit(f"a generated text is not shown as text:\n{text}")
 os.write(t.fd, b"1")
 t.size(70, 20)          # SIGWINCH
 os.kill(t.pid, signal.SIGWINCH)
