@@ -23,9 +23,10 @@ struct trace_span {
     char name[24];
 };
 struct step_spans {
+    int rank;
     struct trace_span *span;
     int n;
-    bool has_update, is_over; /* a step ends where the next begins: a forward behind an update */
+    bool has_update, is_over; /* a step ends where the next begins: a forward, or a receive for one, behind an update */
 };
 
 static void take_event(struct step_spans *t, const cJSON *e)
@@ -33,16 +34,17 @@ static void take_event(struct step_spans *t, const cJSON *e)
     const cJSON *args = cJSON_GetObjectItemCaseSensitive(e, "args");
     const char *name = "", *kind = "";
     double begin = 0, us = 0;
-    int64_t track = -1, micro = -1;
+    int64_t process = -1, track = -1, micro = -1;
     if (tr_json_str(e, "name", true, &name) != TR_OK || tr_json_real(e, "ts", true, &begin) != TR_OK ||
-        tr_json_real(e, "dur", true, &us) != TR_OK || tr_json_int(e, "tid", true, 0, 1000, &track) != TR_OK)
-        return;
+        tr_json_real(e, "dur", true, &us) != TR_OK || tr_json_int(e, "tid", true, 0, 1000, &track) != TR_OK ||
+        tr_json_int(e, "pid", true, 0, INT32_MAX, &process) != TR_OK || process != t->rank)
+        return; /* spans of other processes are the plan's */
     if (args && tr_json_str(args, "action", false, &kind) == TR_OK)
         (void)tr_json_int(args, "micro", false, -1, INT32_MAX, &micro);
     bool is_action = track == 0, is_wait = track == 2; /* rows of exec/trace.c: actions, compute, waiting, ... */
     if (!is_action && !is_wait)
         return;
-    if (is_action && strncmp(name, "forward", 7) == 0 && t->has_update)
+    if (is_action && (strncmp(name, "forward", 7) == 0 || strcmp(name, "recv") == 0) && t->has_update)
         t->is_over = true;
     if (t->is_over || t->n == TRACE_SPANS)
         return;
@@ -87,6 +89,7 @@ static void add_measured(const struct tr_watch_run *w, struct tr_str *out)
     bool has_any = false;
     for (int r = 0; all && r < TRACE_RANKS; r++) {
         all[r].span = malloc(TRACE_SPANS * sizeof *all[r].span);
+        all[r].rank = r;
         if (all[r].span)
             read_trace(w, r, &all[r]);
         for (int i = 0; i < all[r].n; i++) {

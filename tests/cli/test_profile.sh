@@ -16,6 +16,7 @@ cp stdout table.txt
 printf 'tflops: 0.1\nmemory_gib: 8\nmemory_gbps: 20\nranks_share_a_chip: true\nupdate_ns: 1000\n' >host.yaml
 expect 0 "$TRIREME" train "${options[@]}" --output one --profile 4 --profile_steps 3 --machine host.yaml # the last step ends it
 cp stdout planned.txt
+"$TRIREME" watch one --html one.html >/dev/null
 "$TRIREME" plan "${options[@]:0:2}" --sequence_length 32 --json >plan.json
 python3 - <<'PY'
 import json, re
@@ -61,6 +62,10 @@ assert abs(planned - json.load(open("plan.json"))["parameters"] * 1e-3) < 0.01, 
 one = events("one/profile/rank-0000.json")
 assert len(one["actions"]) > 0
 # The plan of a step stands beside what was measured, from the same instant on.
+page = json.loads(re.search(r'id="data">(.*?)</script>', open("one.html").read(), re.S).group(1))
+shown = [x for x in page["/api/timeline?run=0"]["measured"] if x[3] in ("forward", "backward")]
+first = [e for e in one["actions"] if e["name"] in ("forward", "backward") and e["ts"] < one["steps"][0]["ts"] + one["steps"][0]["dur"]]
+assert [x[3] for x in shown] == [e["name"] for e in first] and abs(shown[0][2] * 1e6 - first[0]["dur"]) < 0.01, (shown[:3], first[:3])
 assert {e["name"] for e in one["planned"]} >= {"forward", "backward", "update"} and one["planned"][0]["ts"] == one["steps"][0]["ts"], one["planned"][:3]
 PY
 # The memory of a step that has not run: what the plan says, value by value.
