@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum { LINE = 4096, LINES_MAX = 65536 };
@@ -229,10 +230,22 @@ static uint64_t kib(uint64_t x)
     return x > UINT64_MAX / 1024 ? UINT64_MAX : x * 1024;
 }
 
+/* Where /proc is not mounted, as in a bare chroot, the kernel still says what is free, page cache not included. */
+static void ask_kernel(uint64_t *total, uint64_t *available)
+{
+    struct sysinfo s;
+    if (*total != UINT64_MAX || sysinfo(&s) != 0)
+        return;
+    *total = (uint64_t)s.totalram * s.mem_unit;
+    *available = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+}
+
 void tr_host_read(const char *root, struct tr_host *out)
 {
     uint64_t total = kib(number_in(root, "/proc", "meminfo", "MemTotal"));
     uint64_t available = kib(number_in(root, "/proc", "meminfo", "MemAvailable"));
+    if (!root[0])
+        ask_kernel(&total, &available);
     uint64_t swap = known(kib(number_in(root, "/proc", "meminfo", "SwapFree")));
     *out = (struct tr_host){ .total_bytes = total,
                              .available_bytes = available == UINT64_MAX ? available : available + swap,

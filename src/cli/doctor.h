@@ -20,6 +20,7 @@ struct doctor {
     const char *root; /* where /proc, /sys and /dev are found; "": the machine itself */
     const char *dir;  /* whose disk is looked at */
     bool has[READY_COUNT];
+    bool is_tight; /* so little memory that loading libraries or writing a file could end this process */
     struct tr_str facts, facts_json, problems, problems_json;
     int n_facts, n_problems;
 };

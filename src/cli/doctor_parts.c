@@ -36,7 +36,7 @@ static bool read_line(const char *root, const char *path, char *out, size_t n)
 
 /* ---- processor, memory, limits ---- */
 
-static void cpu_name(const char *root, char *name, size_t n, bool *has_avx2, bool *has_avx512)
+static void cpu_name(const char *root, char *name, size_t n)
 {
     char path[TR_PATH_MAX], line[8192];
     (void)snprintf(path, sizeof path, "%s/proc/cpuinfo", root);
@@ -46,11 +46,8 @@ static void cpu_name(const char *root, char *name, size_t n, bool *has_avx2, boo
         if (!colon || colon[1] == 0)
             continue;
         colon[strcspn(colon, "\n")] = 0;
-        if (strncmp(line, "model name", 10) == 0)
+        if (strncmp(line, "model name", 10) == 0) {
             (void)snprintf(name, n, "%.100s", colon + 2);
-        if (strncmp(line, "flags", 5) == 0) {
-            *has_avx2 = strstr(colon, " avx2") && strstr(colon, " fma");
-            *has_avx512 = strstr(colon, " avx512f") != NULL;
             break;
         }
     }
@@ -66,7 +63,11 @@ void doctor_cpu(struct doctor *d)
     double quota = 0, period = 0;
     CPU_ZERO(&cores);
     int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    cpu_name(d->root, name, sizeof name, &has_avx2, &has_avx512);
+    cpu_name(d->root, name, sizeof name);
+#if defined(__x86_64__)
+    has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    has_avx512 = __builtin_cpu_supports("avx512f");
+#endif
     doctor_fact(d, "processor", "%s, %d of %ld cores for this process%s", name, n, sysconf(_SC_NPROCESSORS_ONLN),
                 has_avx512 ? ", AVX-512"
                 : has_avx2 ? ", AVX2"
@@ -92,15 +93,20 @@ void doctor_memory(struct doctor *d)
     (void)tr_human_bytes(h.total_bytes, total, sizeof total);
     (void)tr_human_bytes(h.available_bytes, left, sizeof left);
     doctor_fact(d, "memory", "%s, %s can be taken now (by %s)", total, left, h.limit);
+    d->is_tight = h.available_bytes < 256 * MIB;
     if (h.available_bytes < GIB) {
         (void)snprintf(value, sizeof value, "%s can be taken, by %s", left, h.limit);
         bool is_none = h.available_bytes < 64 * MIB;
         doctor_problem(
             d, is_none ? READY_ALL : READY_ANY, "memory", value,
             strncmp(h.limit, "cgroup", 6) == 0
-                ? "raise memory.max of that cgroup (docker run --memory, the resources of a pod, sbatch --mem)"
+                ? "raise the limit of that cgroup (docker run --memory, the resources of a pod, sbatch --mem)"
                 : "end what uses it, or take a larger machine; trireme plan says what a run needs");
     }
+    if (!read_line(d->root, "/proc/self/cgroup", line, sizeof line))
+        doctor_problem(d, READY_ANY, "/proc",
+                       "it is not mounted: limits of cgroups and the load of ranks cannot be seen",
+                       "mount -t proc proc /proc (inside the chroot)");
     if (read_line(d->root, "/proc/sys/vm/overcommit_memory", line, sizeof line) && line[0] == '2')
         doctor_problem(d, READY_ANY, "vm.overcommit_memory", "2: the kernel counts reserved addresses as memory",
                        "sysctl vm.overcommit_memory=0, or expect refusals at the plan's full size");
@@ -231,6 +237,10 @@ void doctor_libraries(struct doctor *d)
         { "OpenBLAS", { "libopenblas.so.0" }, false, NULL },
         { "SQLite", { "libsqlite3.so.0" }, false, NULL },
     };
+    if (d->is_tight) {
+        doctor_fact(d, "libraries", "not looked at: loading them takes memory");
+        return;
+    }
     struct tr_nvml *n = tr_nvml_open();
     bool has_gpus = tr_nvml_count(n) > 0;
     tr_nvml_close(n);
@@ -331,9 +341,10 @@ void doctor_disk(struct doctor *d)
         return;
     }
     (void)tr_out_unlink(d->dir, name);
-    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_write(d->dir, name, DISK_BYTES, &seconds);
+    int64_t bytes = d->is_tight ? DISK_BYTES / 16 : DISK_BYTES; /* pages that wait for the disk are memory too */
+    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_write(d->dir, name, bytes, &seconds);
     (void)tr_out_unlink(d->dir, name);
-    double speed = seconds > 0 ? DISK_BYTES / seconds * 1e-6 : 0;
+    double speed = seconds > 0 ? (double)bytes / seconds * 1e-6 : 0;
     if (st == TR_OK)
         doctor_fact(d, "disk", "%.400s: %s free, written and synced at %.0f MB/s", d->dir, room, speed);
     if (left < 2 * (uint64_t)DISK_BYTES) {

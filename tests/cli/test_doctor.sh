@@ -31,6 +31,10 @@ if [ -z "${TR_SANITIZED:-}" ]; then
     problem 'GPU driver library'
 fi
 ready gpu && fail "ready for GPUs with a library that is none"
+if [ ! -e /dev/nvidiactl ]; then
+    expect 0 "$TRIREME" doctor --json
+    problem GPU
+fi
 
 # Namespaces: as root only, and not in every container.
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
@@ -38,9 +42,29 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     unshare -m sh -ec "mount -t tmpfs -o size=1m none disk && '$TRIREME' doctor --json --output disk" >stdout || true
     problem disk
     ready checkpoints && fail "ready to save on a disk of 1 MiB"
+    unshare -m sh -ec "mount -t tmpfs none /proc && '$TRIREME' doctor --json" >bare 2>stderr || true
+    mv bare stdout # /proc is gone: the kernel still knows the memory
+    problem /proc
+    python3 -c 'import json; v = [f["value"] for f in json.loads(open("stdout").readlines()[-1])["facts"] if f["what"] == "memory"][0]; assert "EiB" not in v, v' ||
+        fail "without /proc: $(cat stdout)"
     unshare -m sh -ec "mount -t tmpfs -o size=32m none /dev/shm && cd / && '$TRIREME' doctor --json --output /" >stdout 2>stderr || true
     [ ! -s stdout ] || { problem /dev/shm; ! ready ranks || fail "ready for ranks with 32 MiB of /dev/shm"; }
 fi
+
+# A cgroup with little memory, of either version, where this test may make one.
+for limit in /sys/fs/cgroup/memory/trireme-doctor-$$/memory.limit_in_bytes /sys/fs/cgroup/trireme-doctor-$$/memory.max; do
+    group=$(dirname "$limit")
+    [ -z "${TR_SANITIZED:-}" ] && mkdir "$group" 2>/dev/null || continue
+    disk=$(mktemp -d -p /tmp) # what is written to /dev/shm counts as memory of the cgroup
+    for size in 400M 48M; do
+        [ -e "$limit" ] && echo $size 2>/dev/null >"$limit" || continue
+        (echo "$BASHPID" >"$group/cgroup.procs" && exec "$TRIREME" doctor --json --output "$disk") >stdout 2>stderr || true
+        problem memory
+        grep -q "by cgroup [^ ]*trireme-doctor" stdout || fail "$size: the cgroup is not named: $(cat stdout)"
+        [ $size = 400M ] || ! ready cpu || fail "ready to train in 48 MiB"
+    done
+    rmdir "$disk" "$group" 2>/dev/null || { sleep 0.2 && rmdir "$group"; } # the kernel forgets a process a little later
+done
 
 # runs
 tiny_model model
