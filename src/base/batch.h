@@ -17,9 +17,10 @@
     X(BEGIN, begin, int32_t, TR_I32)                                                                                   \
     /* g * T + offset of the document in its row: (sample, position) never repeats within a run */                     \
     X(SAMPLE, sample, int64_t, TR_I64)                                                                                 \
-    /* of a pair of answers: element where the other one begins, and the chosen one lies first; else -1 */             \
+    /* of a pair of answers: element where the other one begins, and the chosen one lies first; of an answer with a    \
+       label: begin, plus 1 where it is desirable; else -1 */                                                          \
     X(OTHER, other, int32_t, TR_I32)                                                                                   \
-    /* at the first token of an answer of a pair: its loss under the reference, all tokens together; else 0 */         \
+    /* at the first token of such an answer: its loss under the reference, all tokens together; else 0 */              \
     X(REF, ref, float, TR_F32)
 
 enum tr_batch_slot {

@@ -252,11 +252,10 @@ static void check_base(struct loader *l)
 
 static enum tr_pair_loss loss_of_task(enum tr_task task)
 {
-    static const enum tr_pair_loss losses[] = { [TR_TASK_SFT] = TR_PAIR_NONE,
-                                                [TR_TASK_DPO] = TR_PAIR_SIGMOID,
-                                                [TR_TASK_ORPO] = TR_PAIR_ORPO,
-                                                [TR_TASK_SIMPO] = TR_PAIR_SIMPO,
-                                                [TR_TASK_CPO] = TR_PAIR_CPO };
+    static const enum tr_pair_loss losses[] = {
+        [TR_TASK_SFT] = TR_PAIR_NONE,    [TR_TASK_DPO] = TR_PAIR_SIGMOID, [TR_TASK_ORPO] = TR_PAIR_ORPO,
+        [TR_TASK_SIMPO] = TR_PAIR_SIMPO, [TR_TASK_CPO] = TR_PAIR_CPO,     [TR_TASK_KTO] = TR_PAIR_KTO
+    };
     return losses[task];
 }
 
@@ -282,7 +281,8 @@ struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
                                   .nll = (float)cfg->rpo_alpha,
                                   .divergence = cfg->f_divergence_type,
                                   .alpha = (float)cfg->f_alpha_divergence_coef,
-                                  .tau = (float)cfg->discopop_tau };
+                                  .tau = (float)cfg->discopop_tau,
+                                  .weight = { (float)cfg->desirable_weight, (float)cfg->undesirable_weight } };
 }
 
 /* Does this loss read label_smoothing? */
@@ -299,23 +299,46 @@ static bool is_of_difference(enum tr_pair_loss loss)
            loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_HINGE || loss == TR_PAIR_IPO || loss == TR_PAIR_DISCOPOP;
 }
 
+/* Answers with labels have losses of their own, and pairs have the others. */
+static void check_labels(struct loader *l, const struct tr_pair_rule *k)
+{
+    const struct tr_config *c = &l->c->pub;
+    bool is_kto = c->task == TR_TASK_KTO;
+    const char *loss = tr_config_word("loss_type", (int)k->loss);
+    if (is_kto != tr_pair_is_labelled(k->loss) && is_kto)
+        tr_loader_error(l, "loss_type %s is of pairs; task kto takes kto or apo_zero_unpaired", loss);
+    else if (is_kto != tr_pair_is_labelled(k->loss))
+        tr_loader_error(l, "loss_type %s is of answers with labels; use --task kto", loss);
+    if (is_kto && c->rpo_alpha > 0)
+        tr_loader_error(l, "rpo_alpha adds the loss of the chosen answer of a pair; leave it out with --task kto");
+    if (!is_kto && (is_given(l, "desirable_weight") || is_given(l, "undesirable_weight")))
+        tr_loader_notice(l, "desirable_weight and undesirable_weight have no effect without task kto");
+    if (is_kto && !(c->desirable_weight > 0) && !(c->undesirable_weight > 0))
+        tr_loader_error(l, "desirable_weight and undesirable_weight are both 0, so there is nothing to learn");
+}
+
 static void check_preference(struct loader *l)
 {
-    static const char *const only[] = { "loss_type",   "beta",      "label_smoothing",   "simpo_gamma",
-                                        "rpo_alpha",   "ref_model", "f_divergence_type", "f_alpha_divergence_coef",
-                                        "discopop_tau" };
+    static const char *const only[] = { "loss_type",         "beta",
+                                        "label_smoothing",   "simpo_gamma",
+                                        "rpo_alpha",         "ref_model",
+                                        "f_divergence_type", "f_alpha_divergence_coef",
+                                        "discopop_tau",      "desirable_weight",
+                                        "undesirable_weight" };
     struct tr_config *c = &l->c->pub;
     struct tr_pair_rule k = tr_config_pair(c);
     const char *word = tr_config_word("task", (int)c->task), *loss = tr_config_word("loss_type", (int)k.loss);
     for (size_t i = 0; c->task == TR_TASK_SFT && i < TR_COUNT_OF(only); i++)
         if (is_given(l, only[i]) && !is_default(l, only[i]))
-            tr_loader_error(l, "%s is of preference training; add --task dpo, orpo, simpo or cpo, or leave it out",
+            tr_loader_error(l, "%s is of preference training; add --task dpo, orpo, simpo, cpo or kto, or leave it out",
                             only[i]);
     if (c->task == TR_TASK_SFT)
         return;
     if (c->use_dft_loss)
         tr_loader_error(l, "use_dft_loss is of the loss of tokens; leave it out with --task %s", word);
-    if (c->task != TR_TASK_DPO && c->loss_type != TR_PAIR_NONE && c->loss_type != loss_of_task(c->task))
+    check_labels(l, &k);
+    if (c->task != TR_TASK_DPO && c->task != TR_TASK_KTO && c->loss_type != TR_PAIR_NONE &&
+        c->loss_type != loss_of_task(c->task))
         tr_loader_error(l, "loss_type %s is not that of task %s; leave it out, or use --task dpo", loss, word);
     if (k.loss == TR_PAIR_EXO_PAIR && !(c->label_smoothing > 0))
         tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");

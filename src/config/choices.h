@@ -86,6 +86,7 @@ enum tr_data_format {
     TR_FORMAT_CHAT_COMPLETION,
     TR_FORMAT_INPUT_OUTPUT,
     TR_FORMAT_PREFERENCE,
+    TR_FORMAT_LABELLED,
     TR_FORMAT_COUNT
 };
 enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETION, TR_TRAIN_ON_ALL };
@@ -98,8 +99,8 @@ enum tr_long_documents {
     TR_DOCUMENTS_REFUSE
 };
 enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
-/* What is trained: text and answers to imitate, or which of two answers is better. */
-enum tr_task { TR_TASK_SFT, TR_TASK_DPO, TR_TASK_ORPO, TR_TASK_SIMPO, TR_TASK_CPO };
+/* What is trained: text and answers to imitate, which of two answers is better, or which answers are good. */
+enum tr_task { TR_TASK_SFT, TR_TASK_DPO, TR_TASK_ORPO, TR_TASK_SIMPO, TR_TASK_CPO, TR_TASK_KTO };
 enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
 /* When something is done in a run; best: after an evaluation that is the best so far. */

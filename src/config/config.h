@@ -110,7 +110,7 @@ struct tr_config {
     enum tr_task task;
     enum tr_pair_loss loss_type;
     double beta; /* < 0: that of the task */
-    double label_smoothing, simpo_gamma, rpo_alpha;
+    double label_smoothing, simpo_gamma, rpo_alpha, desirable_weight, undesirable_weight;
     enum tr_divergence f_divergence_type;
     double f_alpha_divergence_coef, discopop_tau;
     const char *ref_model; /* NULL: the model itself, before the first step */

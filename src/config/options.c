@@ -157,6 +157,7 @@ static const struct choice formats[] = {
     { "chat_completion", TR_FORMAT_CHAT_COMPLETION },
     { "input_output", TR_FORMAT_INPUT_OUTPUT },
     { "preference", TR_FORMAT_PREFERENCE },
+    { "labelled", TR_FORMAT_LABELLED },
     { NULL, 0 },
 };
 static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT },
@@ -175,13 +176,10 @@ static const struct choice longs[] = { { "fit", TR_DOCUMENTS_FIT },       { "spl
 static const struct choice proofs[] = {
     { "auto", TR_DATA_PROOF_AUTO }, { "full", TR_DATA_PROOF_FULL }, { "none", TR_DATA_PROOF_NONE }, { NULL, 0 }
 };
-static const struct choice tasks[] = { { "sft", TR_TASK_SFT },
-                                       { "pt", TR_TASK_SFT },
-                                       { "dpo", TR_TASK_DPO },
-                                       { "orpo", TR_TASK_ORPO },
-                                       { "simpo", TR_TASK_SIMPO },
-                                       { "cpo", TR_TASK_CPO },
-                                       { NULL, 0 } };
+static const struct choice tasks[] = { { "sft", TR_TASK_SFT },     { "pt", TR_TASK_SFT },
+                                       { "dpo", TR_TASK_DPO },     { "orpo", TR_TASK_ORPO },
+                                       { "simpo", TR_TASK_SIMPO }, { "cpo", TR_TASK_CPO },
+                                       { "kto", TR_TASK_KTO },     { NULL, 0 } };
 static const struct choice pair_losses[] = {
     { "auto", TR_PAIR_NONE },
 #define X(id, word, needs_ref, is_mean) { word, TR_PAIR_##id },
@@ -389,8 +387,8 @@ const struct option tr_options[] = {
     { .name = "lr_timescale", .group = "optim", .aliases = "", .type = OPTION_REAL, .at = AT(lr_timescale, double), .verbs = RUN, .def = "auto",
       .word = "auto", .lo = 1, .hi = MANY, .arg = "N", .help = "inverse_sqrt: steps after which the rate has fallen by the root of 2; auto = warmup_steps, or 10000" },
 
-    CHOICE(task, "preference", "stage rl", RUN | VERB(EVAL) | VERB(DATA), "sft", tasks, "what is learnt: text and answers (sft, pt), or which of two answers is better"),
-    CHOICE(loss_type, "preference", "pref_loss", RUN | VERB(EVAL), "auto", pair_losses, "loss of a pair; auto = that of the task, and sigmoid for dpo"),
+    CHOICE(task, "preference", "stage rl", RUN | VERB(EVAL) | VERB(DATA), "sft", tasks, "what is learnt: text and answers (sft, pt), which of two answers is better, or which answers are good (kto)"),
+    CHOICE(loss_type, "preference", "pref_loss", RUN | VERB(EVAL), "auto", pair_losses, "loss of a pair, or with kto of an answer; auto = that of the task, and sigmoid for dpo"),
     { .name = "beta", .group = "preference", .aliases = "pref_beta rl_beta dpo_beta", .type = OPTION_REAL, .at = AT(beta, double), .verbs = RUN | VERB(EVAL), .def = "auto",
       .word = "auto", .lo = 1e-9, .hi = 1e9, .arg = "X", .help = "how far a reward lies from its log-probability; auto = 0.1, and 2 for simpo" },
     REAL(label_smoothing, "preference", "dpo_label_smoothing", RUN | VERB(EVAL), "0", 0, 0.5, true, "share of pairs that are taken to be the wrong way round"),
@@ -399,6 +397,8 @@ const struct option tr_options[] = {
     CHOICE(f_divergence_type, "preference", "", RUN | VERB(EVAL), "reverse_kl", divergences, "how the distance from the reference is measured (f-DPO)"),
     REAL(f_alpha_divergence_coef, "preference", "", RUN | VERB(EVAL), "0.5", -1e3, 1e3, false, "alpha of alpha_divergence; 1 is the reverse KL"),
     REAL(discopop_tau, "preference", "", RUN | VERB(EVAL), "0.05", 1e-6, 1e6, false, "discopop: width of the change between its two losses"),
+    REAL(desirable_weight, "preference", "kto_desirable_weight kto_chosen_weight", RUN | VERB(EVAL), "1", 0, 1e9, false, "kto: weight of the loss of a desirable answer"),
+    REAL(undesirable_weight, "preference", "kto_undesirable_weight kto_rejected_weight", RUN | VERB(EVAL), "1", 0, 1e9, false, "kto: weight of the loss of another one"),
     STR(ref_model, "preference", "ref_model_name_or_path", RUN | VERB(EVAL), NULL, "DIR", "model of the reference; default: the model as it is before the first step"),
 
     CHOICE(finetuning_type, "adapter", "adapter", RUN, "full", tunings, "what learns: all weights, an adapter (any option of this group asks for one), or what trainable names"),

@@ -2,7 +2,10 @@
 #ifndef TR_CONFIG_PAIR_LOSS_H
 #define TR_CONFIG_PAIR_LOSS_H
 
-/* X(enum, word, needs a reference, reads the mean of a token instead of the sum of the answer) */
+#include <stdbool.h>
+
+/* X(enum, word, needs a reference, reads the mean of a token instead of the sum of the answer). From KTO on the losses
+ * are of single answers with a label, not of pairs. */
 #define TR_PAIR_LOSS_LIST(X)                                                                                           \
     X(SIGMOID, "sigmoid", true, false)                                                                                 \
     X(ROBUST, "robust", true, false)                                                                                   \
@@ -19,7 +22,9 @@
     X(SFT, "sft", false, true)                                                                                         \
     X(ORPO, "orpo", false, true)                                                                                       \
     X(SIMPO, "simpo", false, true)                                                                                     \
-    X(CPO, "cpo", false, false)
+    X(CPO, "cpo", false, false)                                                                                        \
+    X(KTO, "kto", true, false)                                                                                         \
+    X(APO_ZERO_UNPAIRED, "apo_zero_unpaired", true, false)
 
 enum tr_pair_loss {
     TR_PAIR_NONE, /* as an option: that of the task */
@@ -44,14 +49,21 @@ enum tr_divergence {
         TR_DIVERGENCE_COUNT
 };
 
-/* What a run trains pairs with. */
+/* Is it the loss of one answer that is desirable or not? */
+static inline bool tr_pair_is_labelled(enum tr_pair_loss loss)
+{
+    return loss >= TR_PAIR_KTO;
+}
+
+/* What a run trains pairs, or answers with labels, with. */
 struct tr_pair_rule {
     enum tr_pair_loss loss; /* NONE: it trains no pairs */
     float beta, label_smoothing, gamma;
     float nll; /* weight of the mean loss of a token of the chosen answer, which is added */
     enum tr_divergence divergence;
-    float alpha; /* of alpha_divergence */
-    float tau;   /* of discopop */
+    float alpha;     /* of alpha_divergence */
+    float tau;       /* of discopop */
+    float weight[2]; /* of labels: of a desirable answer, and of an undesirable one */
 };
 
 #endif

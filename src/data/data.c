@@ -26,10 +26,11 @@ static enum tr_status check_options(const struct tr_data_options *o)
     if (o->text_key && o->shape != TR_SHAPE_AUTO && o->shape != TR_SHAPE_TEXT)
         return tr_fail(TR_USAGE, "text_key %s is for records of shape text, not of shape %s", o->text_key,
                        tr_shape_name(o->shape));
-    if (o->wants_pairs && (o->packing == TR_PACK_STREAM || o->how_long == TR_LONG_SPLIT))
-        return tr_fail(TR_USAGE,
-                       "a pair of answers lies in one row: packing stream and long_documents split cut it; use "
-                       "packing bestfit or none, and long_documents fit, drop or refuse");
+    if ((o->wants_pairs || o->wants_labels) && (o->packing == TR_PACK_STREAM || o->how_long == TR_LONG_SPLIT))
+        return tr_fail(
+            TR_USAGE,
+            "an answer, and a pair of them, lies in one row: packing stream and long_documents split cut it; use "
+            "packing bestfit or none, and long_documents fit, drop or refuse");
     return TR_OK;
 }
 
@@ -68,6 +69,22 @@ static enum tr_packing packing_of(const struct tr_data_options *o, const struct 
     return tr_shard_get_info(s)->keeps_whole ? TR_PACK_BESTFIT : TR_PACK_STREAM;
 }
 
+static enum tr_status check_answers(const struct tr_data_options *o, const struct tr_shard_info *info, const char *path)
+{
+    if (info->has_labels == o->wants_labels && info->has_pairs == o->wants_pairs)
+        return TR_OK;
+    return tr_fail(TR_USAGE,
+                   o->wants_labels  ? "%s: the records are no answers with labels; this task needs \"completion\" and "
+                                      "\"label\""
+                   : o->wants_pairs ? "%s: the records are no pairs of answers; this task needs \"chosen\" and "
+                                      "\"rejected\""
+                   : info->has_pairs
+                       ? "%s: the records are pairs of answers; train on them with --task dpo, orpo, simpo "
+                         "or cpo"
+                       : "%s: the records are answers with labels; train on them with --task kto",
+                   path);
+}
+
 /* A process has few descriptors, and there may be many shards, because each text file makes at least one. */
 static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
 {
@@ -82,12 +99,7 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
     TR_PASS(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
                                             : tr_tokenize_source(t, source, &d->shards, file));
     file->packing = packing_of(t->options, d->shards.p[n_before]);
-    if (tr_shard_get_info(d->shards.p[n_before])->has_pairs != t->options->wants_pairs)
-        return tr_fail(TR_USAGE,
-                       t->options->wants_pairs
-                           ? "%s: the records are no pairs of answers; this task needs \"chosen\" and \"rejected\""
-                           : "%s: the records are pairs of answers; train on them with --task dpo, orpo, simpo or cpo",
-                       source->path);
+    TR_PASS(check_answers(t->options, tr_shard_get_info(d->shards.p[n_before]), source->path));
     for (size_t i = n_before; i < d->shards.n; i++) {
         file->n_tokens += tr_shard_get_info(d->shards.p[i])->n_tokens;
         file->n_docs += tr_shard_get_info(d->shards.p[i])->n_docs;
@@ -300,9 +312,12 @@ static enum tr_status open_maps(const char *const *texts, const char *const *pat
 }
 
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
-                            const struct tr_data_options *o, struct tr_data **out)
+                            const struct tr_data_options *options, struct tr_data **out)
 {
     enum tr_status st = TR_OK;
+    struct tr_data_options own = *options, *o = &own;
+    if (o->wants_labels && o->shape == TR_SHAPE_AUTO)
+        o->shape = TR_SHAPE_LABELLED; /* other records have a member of that name too, so it is not detected */
     struct tr_sources sources = { 0 };
     struct tr_source_map **maps = NULL;
     struct paths local = { 0 };
@@ -323,6 +338,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->shuffle = o->shuffle;
     d->how_long = o->how_long;
     d->has_pairs = o->wants_pairs;
+    d->has_labels = o->wants_labels;
     TR_TRY(fetch_paths(&t, paths, n_paths, &local));
     TR_TRY(tr_sources_expand(local.p, n_paths, &t.seals, &sources));
     if (o->chat && o->cache_dir)
@@ -331,8 +347,8 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
         tr_chat_get_date(o->chat, d->date);
     TR_TRY(open_groups(d, &t, &sources, n_paths));
     TR_TRY(sum_up(d));
-    if (d->has_pairs && !(d->ref = calloc((size_t)d->n_ref, 2 * sizeof *d->ref)))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the references of %" PRIu64 " pairs", d->n_ref));
+    if (tr_data_counts_docs(d) && !(d->ref = calloc((size_t)d->n_ref, 2 * sizeof *d->ref)))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for the references of %" PRIu64 " documents", d->n_ref));
     d->skips = t.skips;
     t.skips.n = 0;
     *out = d;
@@ -370,6 +386,11 @@ void tr_data_close(struct tr_data *d)
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out)
 {
     *out = d->info;
+}
+
+bool tr_data_has_labels(const struct tr_data *d)
+{
+    return d->has_labels;
 }
 
 uint64_t tr_data_rows(const struct tr_data *d)

@@ -38,6 +38,7 @@ struct tr_data_options {
     enum tr_packing packing;
     double held_out;       /* share of each source's rows that only evaluation uses */
     bool wants_pairs;      /* documents are pairs of answers, and samples are counted in pairs; false: they are not */
+    bool wants_labels;     /* documents are answers with labels (KTO), and samples are counted in them */
     bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
     enum tr_long how_long; /* packed documents that are longer than a row */
     const char *fetch_command; /* for paths that are addresses (fetch.h); NULL: they are refused */
@@ -81,7 +82,8 @@ int64_t tr_data_row_tokens(const struct tr_data *d);
 
 /* ---- samples ---- */
 
-/* What `n_targets` counts below is what the loss of a step is divided by: valid targets, or pairs. */
+/* What `n_targets` counts below is what the loss of a step is divided by: valid targets, pairs, or answers with labels.
+ */
 
 /* The number of optimizer steps that cover total_samples. The last step may be partly padding: no sample is repeated or
  * dropped. */
@@ -94,6 +96,9 @@ static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows
  * targets). Counts the valid targets. Allocates nothing. Any number of threads may call this at the same time. */
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                             const struct tr_batch *out, int64_t *n_targets);
+/* The same of answers with labels, with the mismatched document of each (partner.h) in its place. */
+enum tr_status tr_data_fill_mismatched(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
+                                       uint64_t total_samples, const struct tr_batch *out, int64_t *n_targets);
 /* The tokens of these samples; padding is not counted. */
 enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                               int64_t *n_tokens);
@@ -101,15 +106,18 @@ enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, in
 enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                              int64_t *n_targets);
 
-/* ---- the reference of pairs ---- */
+/* ---- the reference of pairs and of answers with labels ---- */
 
-/* Numbers for each pair, in the order of the data set's documents: the loss of the chosen and of the rejected answer
- * under the reference, which TR_B_REF has from then on. *n of them; 0 until the caller writes them. */
+/* Two numbers for each document, in the order of the data set's: the loss of the chosen and of the rejected answer
+ * under the reference, or of the answer and of its mismatched document, which TR_B_REF has from then on. *n of them; 0
+ * until the caller writes them. */
 float *tr_data_references(struct tr_data *d, uint64_t *n);
 /* Copies what a forward pass says of these samples to their place in the references. b: the samples as tr_data_fill
- * gave them; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer begins is its loss. */
+ * gave them, or tr_data_fill_mismatched; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer
+ * begins is its loss. */
 enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
-                                       const struct tr_batch *b, const float *sums, int64_t n_cols);
+                                       const struct tr_batch *b, bool is_mismatched, const float *sums, int64_t n_cols);
+bool tr_data_has_labels(const struct tr_data *d);
 
 /* ---- Loader: one thread that keeps `depth` steps ready. ---- */
 

@@ -27,8 +27,8 @@ struct tr_data {
     struct tr_mix mix; /* of the groups */
     struct tr_data_file *files;
     size_t n_files;
-    bool has_pairs;
-    float *ref; /* two for each document of all parts, part after part; of pairs only */
+    bool has_pairs, has_labels;
+    float *ref; /* two for each document of all parts, part after part; of pairs and labels only */
     uint64_t n_ref;
     struct tr_skip_list skips, losses; /* losses: packed documents that lost tokens, or were left out */
     uint64_t n_idle;                   /* rows that were left out because they had no target */
@@ -39,6 +39,12 @@ struct tr_data {
 /* Adds the first long documents of a part to d->losses. With TR_LONG_REFUSE the first one is refused. */
 enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part *part,
                                    const struct tr_skip_list *skips);
+
+/* Is the loss a mean over documents? */
+static inline bool tr_data_counts_docs(const struct tr_data *d)
+{
+    return d->has_pairs || d->has_labels;
+}
 
 /* The targets of sample g, of pairs too. */
 enum tr_status tr_data_targets(const struct tr_data *d, uint64_t g, int64_t *n_targets);

@@ -17,6 +17,16 @@ enum tr_status tr_encode_chat_completion(const struct tr_record_rules *r, cJSON 
 enum tr_status tr_encode_alpaca_chat(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
 /* encode_pair.c */
 enum tr_status tr_encode_pair(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
+/* The parts of it that a record with one answer needs too. add_answer: a text is the assistant's, n_skip messages of a
+ * list are the prompt's. read_prompt: the messages that the columns of a record ask with. */
+enum tr_status tr_pair_add_texts(const struct tr_record_rules *r, const char *prompt, const char *answer,
+                                 struct tr_doc *doc);
+enum tr_status tr_pair_add_answer(const struct tr_record_rules *r, const cJSON *source, const cJSON *prompt,
+                                  const cJSON *answer, int n_skip, struct tr_doc *doc);
+enum tr_status tr_pair_read_prompt(const cJSON *record, cJSON *out);
+cJSON *tr_pair_member(const cJSON *record, const char *const *names); /* the first that is there; names end with NULL */
+/* encode_label.c */
+enum tr_status tr_encode_labelled(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
 
 /* The mask of the ids that were appended since the last call. */
 enum tr_status tr_doc_mask(struct tr_doc *doc, bool is_target);

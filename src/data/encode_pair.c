@@ -12,11 +12,10 @@
 
 static enum tr_status no_memory(void)
 {
-    return tr_fail(TR_NOMEM, "no memory for a preference pair");
+    return tr_fail(TR_NOMEM, "no memory for a preference");
 }
 
-/* The first member of the record that is there; names ends with NULL. */
-static cJSON *member(const cJSON *record, const char *const *names)
+cJSON *tr_pair_member(const cJSON *record, const char *const *names)
 {
     for (; *names; names++) {
         cJSON *m = cJSON_GetObjectItemCaseSensitive(record, *names);
@@ -47,7 +46,7 @@ static enum tr_status add_copy(cJSON *messages, const cJSON *message)
         return tr_chat_add_message(messages, from, value);
     }
     if (!cJSON_IsObject(message))
-        return tr_fail(TR_USAGE, "a message of the pair is not an object with a role and its content");
+        return tr_fail(TR_USAGE, "a message of the record is not an object with a role and its content");
     cJSON *copy = cJSON_Duplicate(message, true);
     if (cJSON_AddItemToArray(messages, copy))
         return TR_OK;
@@ -75,20 +74,20 @@ static enum tr_status add_half(const struct tr_record_rules *r, cJSON *record,
     TR_PASS(encode(&rules, record, doc));
     uint8_t *mask = (uint8_t *)doc->mask.p;
     if (doc->mask.n == first)
-        return tr_fail(TR_USAGE, "an answer of the pair has no tokens");
+        return tr_fail(TR_USAGE, "an answer has no tokens");
     mask[first] = 0; /* no token predicts it */
     size_t at = first;
     while (at < doc->mask.n && !mask[at])
         at++;
     if (at == doc->mask.n)
-        return tr_fail(TR_USAGE, "an answer of the pair has no token to train on");
+        return tr_fail(TR_USAGE, "an answer has no token to train on");
     for (; at < doc->mask.n; at++)
         mask[at] = 1;
     return TR_OK;
 }
 
-static enum tr_status add_texts(const struct tr_record_rules *r, const char *prompt, const char *answer,
-                                struct tr_doc *doc)
+enum tr_status tr_pair_add_texts(const struct tr_record_rules *r, const char *prompt, const char *answer,
+                                 struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
     cJSON *record = cJSON_CreateObject();
@@ -101,8 +100,8 @@ out:
 }
 
 /* Everything behind the prompt's messages is the answer: a list of messages, a single one, or the assistant's text. */
-static enum tr_status add_messages(const struct tr_record_rules *r, const cJSON *source, const cJSON *prompt,
-                                   const cJSON *answer, int n_skip, struct tr_doc *doc)
+enum tr_status tr_pair_add_answer(const struct tr_record_rules *r, const cJSON *source, const cJSON *prompt,
+                                  const cJSON *answer, int n_skip, struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
     cJSON *record = cJSON_CreateObject(), *asked = cJSON_AddArrayToObject(record, "prompt");
@@ -152,13 +151,13 @@ static int shared_messages(const cJSON *a, const cJSON *b)
 }
 
 /* The messages of a prompt that is in columns: a conversation, or a question with a system text and history. */
-static enum tr_status read_prompt(const cJSON *record, cJSON *out)
+enum tr_status tr_pair_read_prompt(const cJSON *record, cJSON *out)
 {
     static const char *const lists[] = { "prompt", "conversations", "messages", NULL };
     static const char *const texts[] = { "instruction", "question", "input", "prompt", NULL };
     enum tr_status st = TR_OK;
     struct tr_str user = { 0 };
-    const cJSON *list = member(record, lists), *text = member(record, texts);
+    const cJSON *list = tr_pair_member(record, lists), *text = tr_pair_member(record, texts);
     const cJSON *history = cJSON_GetObjectItemCaseSensitive(record, "history");
     const char *system = text_of(record, "system"), *input = text_of(record, "input");
     if (system)
@@ -174,8 +173,8 @@ static enum tr_status read_prompt(const cJSON *record, cJSON *out)
         TR_TRY(tr_chat_add_message(out, "assistant", said));
     }
     if (!cJSON_IsString(text))
-        TR_TRY(tr_fail(TR_USAGE, "the pair has no prompt: give \"prompt\", or answers that begin with the same words "
-                                 "or messages"));
+        TR_TRY(tr_fail(TR_USAGE, "the record has no prompt: give \"prompt\", or pairs of answers that begin with the "
+                                 "same words or messages"));
     bool has_input = text_of(record, "instruction") && input;
     tr_str_addf(&user, "%s%s%s", text->valuestring, has_input ? "\n" : "", has_input ? input : "");
     if (!tr_str_ok(&user))
@@ -198,7 +197,7 @@ static enum tr_status encode_texts(const struct tr_record_rules *r, const cJSON 
     if (!prompt && !shared)
         return no_memory();
     for (int i = 0; i < 2; i++)
-        TR_TRY(add_texts(r, prompt ? prompt->valuestring : shared, text[i] + n, doc));
+        TR_TRY(tr_pair_add_texts(r, prompt ? prompt->valuestring : shared, text[i] + n, doc));
 out:
     free(shared);
     return st;
@@ -224,7 +223,7 @@ static enum tr_status encode_lists(const struct tr_record_rules *r, const cJSON 
                            "an answer of the pair has no message of its own behind the %d messages that "
                            "both begin with",
                            n));
-        TR_TRY(add_messages(r, record, prompt, answer[i], n, doc));
+        TR_TRY(tr_pair_add_answer(r, record, prompt, answer[i], n, doc));
     }
 out:
     cJSON_Delete(prompt);
@@ -238,9 +237,9 @@ static enum tr_status encode_columns(const struct tr_record_rules *r, const cJSO
     cJSON *prompt = cJSON_CreateArray();
     if (!prompt)
         return no_memory();
-    TR_TRY(read_prompt(record, prompt));
+    TR_TRY(tr_pair_read_prompt(record, prompt));
     for (int i = 0; i < 2; i++)
-        TR_TRY(add_messages(r, record, prompt, answer[i], 0, doc));
+        TR_TRY(tr_pair_add_answer(r, record, prompt, answer[i], 0, doc));
 out:
     cJSON_Delete(prompt);
     return st;
@@ -252,9 +251,9 @@ enum tr_status tr_encode_pair(const struct tr_record_rules *r, cJSON *record, st
                                              { "rejected", "rejected_response", NULL } };
     static const char *const prompts[] = { "prompt", NULL };
     static const char *const columns[] = { "instruction", "question", "conversations", "messages", "input", NULL };
-    const cJSON *answer[2], *prompt = member(record, prompts);
+    const cJSON *answer[2], *prompt = tr_pair_member(record, prompts);
     for (int i = 0; i < 2; i++) {
-        answer[i] = member(record, names[i]);
+        answer[i] = tr_pair_member(record, names[i]);
         if (!answer[i])
             return tr_fail(TR_USAGE, "\"%s\" is missing", names[i][0]);
         if (cJSON_IsString(answer[i]) && !*answer[i]->valuestring)
@@ -266,6 +265,7 @@ enum tr_status tr_encode_pair(const struct tr_record_rules *r, cJSON *record, st
                                  "messages");
     if (cJSON_IsArray(answer[0]))
         return encode_lists(r, record, answer, doc);
-    bool is_plain = cJSON_IsString(answer[0]) && (!prompt || cJSON_IsString(prompt)) && !member(record, columns);
+    bool is_plain =
+        cJSON_IsString(answer[0]) && (!prompt || cJSON_IsString(prompt)) && !tr_pair_member(record, columns);
     return is_plain ? encode_texts(r, prompt, answer, doc) : encode_columns(r, record, answer, doc);
 }

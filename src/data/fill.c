@@ -4,6 +4,7 @@
  * stack.
  */
 #include "data/data_impl.h"
+#include "data/partner.h"
 
 #include <string.h>
 
@@ -108,12 +109,31 @@ static enum tr_status fill_pair(const struct tr_data *d, const struct tr_walk *w
     return TR_OK;
 }
 
+/* What the loss of an answer with a label reads, at elements [at, at + n). */
+static void fill_label(const struct tr_data *d, const struct tr_walk *w, uint64_t doc, bool is_mismatched,
+                       bool is_desirable, const struct tr_batch *b, int64_t at, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        b->other[at + i] = (int32_t)(at + is_desirable);
+    b->ref[at] = d->ref[2 * (w->part->first_ref + doc) + is_mismatched];
+}
+
+/* The label of the document that begins with this piece. */
+static enum tr_status read_label(const struct tr_walk *w, const struct tr_piece *p, bool *out)
+{
+    int64_t n = 0;
+    TR_PASS(tr_shard_mask(w->shard, w->fd, p->first, 1, NULL, &n));
+    *out = n > 0;
+    return TR_OK;
+}
+
 static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
                                int64_t *count)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
     int64_t col = 0, begin = 0, first_id = (int64_t)g * d->row_tokens;
+    bool is_desirable = false;
     *count = 0;
     TR_TRY(begin_row(&w, d, g));
     for (;;) {
@@ -125,10 +145,14 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         TR_TRY(fill_piece(&w, &p, b, at + col, &n_targets));
         begin = p.is_more ? begin : col;
         fill_place(b, at + col, p.n, at + begin, first_id + begin);
-        *count += d->has_pairs ? !p.is_more : n_targets;
+        *count += tr_data_counts_docs(d) ? !p.is_more : n_targets;
         col += p.n;
         if (d->has_pairs && !p.goes_on)
             TR_TRY(fill_pair(d, &w, p.doc, b, at + begin, col - begin, first_id + begin));
+        if (d->has_labels && !p.is_more)
+            TR_TRY(read_label(&w, &p, &is_desirable));
+        if (d->has_labels && !p.goes_on)
+            fill_label(d, &w, p.doc, false, is_desirable, b, at + begin, col - begin);
     }
     fill_padding(b, at + col, d->row_tokens - col, first_id + col);
 out:
@@ -136,8 +160,58 @@ out:
     return st;
 }
 
-/* The targets of a sample; with as_pairs the pairs. */
-static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_pairs, int64_t *count)
+/* The prompt of the piece's document, then the answer of its partner, in at most `room` places. */
+static enum tr_status fill_mismatched(const struct tr_walk *w, const struct tr_piece *p, const struct tr_batch *b,
+                                      int64_t at, int64_t room, int64_t *n)
+{
+    int64_t n_targets, n_prompt = 1;
+    uint64_t first, n_answer, row = w->part->row_tokens > 1 ? (uint64_t)w->part->row_tokens : 1;
+    TR_PASS(fill_piece(w, p, b, at, &n_targets));
+    while (n_prompt < p->n && b->targets[at + n_prompt - 1] == TR_TARGET_NONE)
+        n_prompt++;
+    TR_PASS(tr_partner_answer(w->shard, w->fd, w->part->partner[p->doc], &first, &n_answer));
+    uint64_t most = row - w->is_tail - (uint64_t)n_prompt; /* as the rows were planned (rows.c) */
+    n_answer = n_answer < most ? n_answer : most;
+    *n = n_prompt + (int64_t)n_answer;
+    if (*n > room)
+        return tr_fail(TR_IO, "%s: documents have moved since the file was verified; put the file back",
+                       tr_shard_path(w->shard));
+    TR_PASS(tr_shard_read(w->shard, w->fd, first, n_answer, b->tokens + at + n_prompt));
+    for (int64_t i = 0; i < *n; i++)
+        b->targets[at + i] = i + 1 < n_prompt || i + 1 == *n ? TR_TARGET_NONE : b->tokens[at + i + 1];
+    return TR_OK;
+}
+
+static enum tr_status fill_mismatched_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
+                                          int64_t *count)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    int64_t col = 0, first_id = (int64_t)g * d->row_tokens;
+    *count = 0;
+    TR_TRY(begin_row(&w, d, g));
+    for (;;) {
+        struct tr_piece p;
+        int64_t n = 0;
+        TR_TRY(tr_walk_next(&w, &p));
+        if (p.n == 0)
+            break;
+        if (p.is_more)
+            continue;
+        TR_TRY(fill_mismatched(&w, &p, b, at + col, d->row_tokens - col, &n));
+        fill_place(b, at + col, n, at + col, first_id + col);
+        fill_label(d, &w, p.doc, true, true, b, at + col, n);
+        col += n;
+        ++*count;
+    }
+    fill_padding(b, at + col, d->row_tokens - col, first_id + col);
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+/* The targets of a sample; with as_docs its documents. */
+static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_docs, int64_t *count)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
@@ -149,7 +223,7 @@ static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_pai
         TR_TRY(tr_walk_next(&w, &p));
         if (p.n == 0)
             break;
-        if (as_pairs) {
+        if (as_docs) {
             *count += !p.is_more;
             continue;
         }
@@ -174,8 +248,11 @@ static enum tr_status check_range(const struct tr_data *d, uint64_t first_sample
     return TR_OK;
 }
 
-enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
-                            const struct tr_batch *out, int64_t *n_targets)
+static enum tr_status fill_rows(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                                const struct tr_batch *out,
+                                enum tr_status (*fill)(const struct tr_data *d, uint64_t g, const struct tr_batch *b,
+                                                       int64_t at, int64_t *count),
+                                int64_t *n_targets)
 {
     enum tr_status st = check_range(d, first_sample, n_rows);
     int64_t sum = 0;
@@ -183,7 +260,7 @@ enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int6
         uint64_t g = first_sample + (uint64_t)r;
         int64_t count = 0;
         if (g < total_samples)
-            st = fill_row(d, g, out, r * d->row_tokens, &count);
+            st = fill(d, g, out, r * d->row_tokens, &count);
         else
             fill_padding(out, r * d->row_tokens, d->row_tokens, (int64_t)g * d->row_tokens);
         sum += count;
@@ -193,6 +270,19 @@ enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int6
     return st;
 }
 
+enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                            const struct tr_batch *out, int64_t *n_targets)
+{
+    return fill_rows(d, first_sample, n_rows, total_samples, out, fill_row, n_targets);
+}
+
+enum tr_status tr_data_fill_mismatched(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
+                                       uint64_t total_samples, const struct tr_batch *out, int64_t *n_targets)
+{
+    TR_BUG_ON(!d->has_labels);
+    return fill_rows(d, first_sample, n_rows, total_samples, out, fill_mismatched_row, n_targets);
+}
+
 enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                              int64_t *n_targets)
 {
@@ -200,7 +290,7 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
     int64_t sum = 0;
     for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++) {
         int64_t count = 0;
-        st = count_row(d, first_sample + (uint64_t)r, d->has_pairs, &count);
+        st = count_row(d, first_sample + (uint64_t)r, tr_data_counts_docs(d), &count);
         sum += count;
     }
     if (st == TR_OK)
@@ -248,24 +338,36 @@ float *tr_data_references(struct tr_data *d, uint64_t *n)
     return d->ref;
 }
 
-/* Walks over a sample as fill_row does. at: its first element in the batch and in the sums. */
-static enum tr_status take_row(struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at, const float *sums,
-                               int64_t n_cols)
+/* The element behind the document that begins at element i; end: of the row. */
+static int64_t doc_end(const struct tr_batch *b, int64_t i, int64_t end)
+{
+    int64_t begin = i;
+    while (i < end && b->begin[i] == begin)
+        i++;
+    return i;
+}
+
+/* Walks over a sample as fill_row does; where its documents lie, the batch says. at: its first element in the batch and
+ * in the sums. */
+static enum tr_status take_row(struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at, bool is_mismatched,
+                               const float *sums, int64_t n_cols)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
     struct tr_piece p;
-    int64_t col = 0, begin = 0;
+    int64_t i = at, end = at + d->row_tokens;
     TR_TRY(begin_row(&w, d, g));
     for (;;) {
         TR_TRY(tr_walk_next(&w, &p));
         if (p.n == 0)
             break;
-        begin = p.is_more ? begin : col;
-        col += p.n;
+        if (p.is_more)
+            continue;
         float *ref = d->ref + 2 * (w.part->first_ref + p.doc);
-        ref[0] = sums[(at + begin) * n_cols];
-        ref[1] = sums[b->other[at + begin] * n_cols];
+        for (int k = is_mismatched; k < (d->has_pairs ? 2 : 1 + is_mismatched) && i < end; k++) {
+            ref[k] = sums[i * n_cols];
+            i = doc_end(b, i, end);
+        }
     }
 out:
     tr_walk_end(&w);
@@ -273,9 +375,9 @@ out:
 }
 
 enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
-                                       const struct tr_batch *b, const float *sums, int64_t n_cols)
+                                       const struct tr_batch *b, bool is_mismatched, const float *sums, int64_t n_cols)
 {
     for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples; r++)
-        TR_PASS(take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, sums, n_cols));
+        TR_PASS(take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, is_mismatched, sums, n_cols));
     return TR_OK;
 }

@@ -59,13 +59,15 @@ enum tr_status tr_long_keep(const struct tr_shard *s, int fd, uint64_t first, ui
     struct turns x = { .room = row_tokens };
     uint64_t n_all = 0, n_first = 0; /* targets of the document, and of its first row */
     bool starts_trained = false;     /* the first token is a target, but no token predicts it */
+    bool has_labels = tr_shard_get_info(s)->has_labels;
     for (uint64_t at = 0; at < n_doc; at += PIECE) {
         uint64_t n = n_doc - at < PIECE ? n_doc - at : PIECE;
         int64_t n_targets;
         memset(mask, 0, sizeof mask);
         TR_PASS(tr_shard_mask(s, fd, first + at, n, mask, &n_targets));
         for (uint64_t i = 0; i < n; i++) {
-            bool is_target = mask[i] != TR_TARGET_NONE, counts = is_target && at + i > 0;
+            bool is_label = has_labels && at + i == 0;
+            bool is_target = mask[i] != TR_TARGET_NONE && !is_label, counts = is_target && at + i > 0;
             n_all += counts;
             n_first += counts && at + i < row_tokens;
             starts_trained |= is_target && !counts;

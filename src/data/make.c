@@ -49,6 +49,7 @@ static enum tr_status begin_doc(struct make *m)
         .has_mask = !is_text,
         .keeps_whole = !is_text,
         .has_pairs = tr_shape_row(m->m->rules.shape)->is_pair,
+        .has_labels = tr_shape_row(m->m->rules.shape)->is_labelled,
         .vocab_size = (uint64_t)(is_ids ? o->vocab_size : tr_tokenizer_vocab_size(m->t->tokenizer)),
         .source = m->m->key,
     };

@@ -34,6 +34,7 @@ struct tr_shape_row {
     bool is_text;           /* all tokens are targets: no mask, and documents become one stream */
     bool is_ids;            /* needs no tokenizer */
     bool is_pair;           /* documents are two answers to one prompt */
+    bool is_labelled;       /* documents are one answer, and the mask of their first token says whether it is good */
     enum tr_shape_chat chat;
     /* Appends the ids and, but for is_text, a byte of mask for each. The record may be changed. */
     enum tr_status (*encode)(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);

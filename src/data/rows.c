@@ -1,6 +1,7 @@
 /* rows.c - see rows.h. Values that are read from a file are checked again here where memory safety depends on them,
  * because the file may have changed. */
 #include "data/rows.h"
+#include "data/partner.h"
 
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@ struct planning {
     size_t i_shard;
     int fd;
     enum tr_long how;
+    uint64_t *n_mismatched; /* of labels: tokens of the mismatched document of each */
 };
 
 static void note_loss(struct tr_data_part *p, const struct tr_long_doc *x)
@@ -76,10 +78,23 @@ static enum tr_status truncate_doc(const struct planning *k, uint64_t doc, uint6
     return TR_OK;
 }
 
+/* A row of answers with labels is filled twice, with the documents and with their mismatched ones, so a document takes
+ * the places of the longer of the two. A tail is shorter than a row; the mismatched one is cut where it is not. */
+static enum tr_status add_labelled(const struct planning *k, uint64_t doc, uint64_t n_doc)
+{
+    struct tr_pack *pack = &k->p->pack;
+    uint64_t n = k->n_mismatched[doc] < pack->row_tokens ? k->n_mismatched[doc] : pack->row_tokens - 1;
+    if (n <= n_doc)
+        return tr_pack_add(pack, n_doc);
+    TR_PASS(tr_pack_add(pack, n));
+    pack->n_row_tokens -= n - n_doc;
+    return TR_OK;
+}
+
 static enum tr_status plan_doc(const struct planning *k, uint64_t doc, uint64_t first, uint64_t n_doc)
 {
     if (n_doc <= k->p->pack.row_tokens)
-        return tr_pack_add(&k->p->pack, n_doc);
+        return k->n_mismatched ? add_labelled(k, doc, n_doc) : tr_pack_add(&k->p->pack, n_doc);
     if (k->how == TR_LONG_SPLIT || (k->how == TR_LONG_FIT && !tr_shard_get_info(k->s)->has_mask))
         return split_doc(k, first, n_doc);
     return truncate_doc(k, doc, first, n_doc);
@@ -92,6 +107,12 @@ static enum tr_status plan_shard(struct tr_data_part *p, size_t i_shard, enum tr
     struct planning k = { .p = p, .s = s, .i_shard = i_shard, .fd = -1, .how = how };
     uint64_t starts[N_STARTS], n_docs = tr_shard_get_info(s)->n_docs;
     TR_TRY(tr_shard_begin(s, &k.fd));
+    if (p->partner) {
+        k.n_mismatched = calloc((size_t)n_docs, sizeof *k.n_mismatched);
+        if (!k.n_mismatched)
+            TR_TRY(tr_fail(TR_NOMEM, "no memory for the partners of %" PRIu64 " records", n_docs));
+        TR_TRY(tr_partners_find(s, k.fd, p->partner + p->first_doc[i_shard], k.n_mismatched));
+    }
     for (uint64_t doc = 0; doc < n_docs;) {
         uint64_t n = n_docs - doc < N_STARTS - 1 ? n_docs - doc : N_STARTS - 1;
         TR_TRY(tr_shard_doc_starts(s, k.fd, doc, n + 1, starts));
@@ -100,6 +121,7 @@ static enum tr_status plan_shard(struct tr_data_part *p, size_t i_shard, enum tr
         doc += n;
     }
 out:
+    free(k.n_mismatched);
     tr_shard_end(s, k.fd);
     return st;
 }
@@ -128,6 +150,8 @@ enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const 
             p->n_rows--; /* the last token alone predicts nothing, and the row before it has it as a target */
         return TR_OK;
     }
+    if (o->wants_labels && !(p->partner = calloc((size_t)p->first_doc[n], sizeof *p->partner)))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for the partners of %" PRIu64 " records", p->first_doc[n]));
     TR_TRY(tr_pack_init(&p->pack, o->row_tokens, p->first_doc[n]));
     for (size_t i = 0; i < n; i++)
         TR_TRY(plan_shard(p, i, o->how_long));
@@ -146,6 +170,7 @@ void tr_data_part_release(struct tr_data_part *p)
     free(p->shards);
     free(p->first_token);
     free(p->first_doc);
+    free(p->partner);
     *p = (struct tr_data_part){ 0 };
 }
 

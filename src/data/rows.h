@@ -31,7 +31,8 @@ struct tr_data_part {
     uint64_t n_tokens_lost, n_targets_lost, n_idle; /* idle: rows of split documents that had no target */
     struct tr_long_doc lost[TR_DATA_KEPT_SKIPS];    /* the first of those that lost something, n_lost of them */
     size_t n_lost;
-    uint64_t first_ref; /* of pairs: its first document among all of the data set */
+    uint64_t first_ref; /* of pairs and labels: its first document among all of the data set */
+    uint32_t *partner;  /* of labels: for each document, another one of its shard (partner.h) */
 };
 
 /* Keeps the order of the shards. Reads row_tokens, shuffle and how_long of o. */

@@ -14,7 +14,8 @@
     X(TOKENS, "tokens")                   /* {"input_ids", "labels"} */                                                \
     X(CHAT_COMPLETION, "chat_completion") /* {"prompt", "completion"}, both lists of messages */                       \
     X(INPUT_OUTPUT, "input_output")       /* {"segments": [{"label", "text"}]} */                                      \
-    X(PREFERENCE, "preference")           /* {"prompt", "chosen", "rejected"}, and the columns of encode_pair.c */
+    X(PREFERENCE, "preference")           /* {"prompt", "chosen", "rejected"}, and the columns of encode_pair.c */     \
+    X(LABELLED, "labelled")               /* {"prompt", "completion", "label"}, and the columns of encode_label.c */
 
 enum tr_shape {
 #define X(name, text) TR_SHAPE_##name,

@@ -37,6 +37,12 @@ static const struct tr_shape_row rows[TR_SHAPE_COUNT] = {
                               .is_pair = true,
                               .chat = TR_CHAT_IF_THERE,
                               .encode = tr_encode_pair },
+    /* not among those that are detected: other records have a "label" too, so the task asks for it */
+    [TR_SHAPE_LABELLED] = { .keys = { "label" },
+                            .or_keys = { "kto_tag" },
+                            .is_labelled = true,
+                            .chat = TR_CHAT_IF_THERE,
+                            .encode = tr_encode_labelled },
 };
 
 /* Records often hold a rendered "text" beside the members from which it was made, so text comes last; lists come before
@@ -45,7 +51,7 @@ static const enum tr_shape detected[] = {
     TR_SHAPE_PREFERENCE,      TR_SHAPE_MESSAGES,   TR_SHAPE_SHAREGPT, TR_SHAPE_TOKENS, TR_SHAPE_INPUT_OUTPUT,
     TR_SHAPE_CHAT_COMPLETION, TR_SHAPE_COMPLETION, TR_SHAPE_ALPACA,   TR_SHAPE_TEXT,
 };
-_Static_assert(TR_COUNT_OF(detected) == TR_SHAPE_COUNT - 1, "all but auto");
+_Static_assert(TR_COUNT_OF(detected) == TR_SHAPE_COUNT - 2, "all but auto and labelled");
 
 const struct tr_shape_row *tr_shape_row(enum tr_shape shape)
 {

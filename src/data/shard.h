@@ -20,6 +20,7 @@ struct tr_shard_info {
     bool is_last;         /* the last part of its source */
     bool keeps_whole;     /* documents are records (prompts, conversations) to be packed whole, not a stream of text */
     bool has_pairs;       /* documents are two answers to one prompt: prompt, chosen, prompt, rejected */
+    bool has_labels;      /* documents are an answer to a prompt; the mask of the first token is its label */
     uint64_t n_tokens, n_docs;
     uint64_t n_skipped;          /* records of the source that were skipped before this part was complete */
     uint64_t vocab_size;         /* every id is below it */
@@ -65,7 +66,7 @@ enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, u
 
 struct tr_shard_writer;
 
-/* Reads part, has_mask, keeps_whole, has_pairs, vocab_size, tokenizer and source of info. */
+/* Reads part, has_mask, keeps_whole, has_pairs, has_labels, vocab_size, tokenizer and source of info. */
 enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info *info, struct tr_shard_writer **out);
 /* Appends to the current document. mask: n bytes, 0 = not a target; NULL = all are targets. */
 enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask, size_t n);

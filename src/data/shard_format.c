@@ -6,7 +6,8 @@
 
 static const unsigned char magic[8] = { 0x89, 'T', 'R', 'T', 'O', 'K', '\r', '\n' };
 
-enum { FLAG_MASK = 1, FLAG_LAST = 2, FLAG_WHOLE = 4, FLAG_PAIRS = 8, HASHED_BYTES = TR_SHARD_HEADER_BYTES - 16 };
+enum { FLAG_MASK = 1, FLAG_LAST = 2, FLAG_WHOLE = 4, FLAG_PAIRS = 8, FLAG_LABELS = 16, ALL_FLAGS = 31 };
+enum { HASHED_BYTES = TR_SHARD_HEADER_BYTES - 16 };
 
 static void put_hash(unsigned char *p, struct tr_hash128 h)
 {
@@ -38,7 +39,8 @@ void tr_shard_format(const struct tr_shard_info *info, unsigned char h[TR_SHARD_
     tr_put_u32(h + 12, TR_SHARD_HEADER_BYTES);
     tr_put_u32(h + 16, info->token_bytes);
     tr_put_u32(h + 20, (info->has_mask ? FLAG_MASK : 0u) | (info->is_last ? FLAG_LAST : 0u) |
-                           (info->keeps_whole ? FLAG_WHOLE : 0u) | (info->has_pairs ? FLAG_PAIRS : 0u));
+                           (info->keeps_whole ? FLAG_WHOLE : 0u) | (info->has_pairs ? FLAG_PAIRS : 0u) |
+                           (info->has_labels ? FLAG_LABELS : 0u));
     tr_put_u64(h + 24, info->n_tokens);
     tr_put_u64(h + 32, info->n_docs);
     tr_put_u64(h + 40, info->vocab_size);
@@ -60,6 +62,7 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
         .is_last = flags & FLAG_LAST,
         .keeps_whole = flags & FLAG_WHOLE,
         .has_pairs = flags & FLAG_PAIRS,
+        .has_labels = flags & FLAG_LABELS,
         .n_tokens = tr_get_u64(h + 24),
         .n_docs = tr_get_u64(h + 32),
         .n_skipped = tr_get_u64(h + 48),
@@ -82,10 +85,13 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
                        TR_SHARD_HEADER_BYTES - 1);
     if (i.token_bytes != 2 && i.token_bytes != 4)
         return tr_fail(TR_USAGE, "token_bytes %" PRIu32 " at offset 16 is not 2 or 4", i.token_bytes);
-    if (flags & ~(uint32_t)(FLAG_MASK | FLAG_LAST | FLAG_WHOLE | FLAG_PAIRS) || tr_get_u32(h + 60) != 0)
+    if (flags & ~(uint32_t)ALL_FLAGS || tr_get_u32(h + 60) != 0)
         return tr_fail(TR_USAGE, "flags 0x%" PRIx32 " has unknown bits, or a reserved field is not zero", flags);
-    if (i.has_pairs && (!i.has_mask || !i.keeps_whole))
-        return tr_fail(TR_USAGE, "flags 0x%" PRIx32 ": a shard of pairs has a mask and documents that are kept whole",
+    if ((i.has_pairs || i.has_labels) && (!i.has_mask || !i.keeps_whole || (i.has_pairs && i.has_labels)))
+        return tr_fail(TR_USAGE,
+                       "flags 0x%" PRIx32
+                       ": a shard of pairs, or of answers with labels, has a mask and documents that "
+                       "are kept whole",
                        flags);
     if (i.n_tokens == 0 || i.n_docs == 0 || i.n_docs > i.n_tokens)
         return tr_fail(TR_USAGE, "%" PRIu64 " documents with %" PRIu64 " tokens in total are not possible", i.n_docs,

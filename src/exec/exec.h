@@ -67,6 +67,8 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
 /* Runs the eval schedule on one batch. sum[0] is the sum of the token losses; of pairs, all of enum tr_metric. They
  * are 0 on ranks without the last stage. */
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double sum[TR_METRICS]);
+/* Writes one number of the step buffer that the eval schedule reads. The caller has run that schedule or drained. */
+void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value);
 /* The same with a model that gives sums of documents: (N, TR_DOC_SUMS), in the row where each begins. */
 enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums);
 /* Runs the schedule of a model that ends in logits: eval, prefill, or decode for a single token. *logits is (N, V) F32,

@@ -24,6 +24,11 @@ void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
     }
 }
 
+void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value)
+{
+    tr_device_copy_now(e->dev, step_row(e, 0) + (size_t)slot * sizeof value, &value, sizeof value);
+}
+
 static void sum_squares(struct tr_exec *e, int param, char *norms)
 {
     const struct tr_param_place *p = &e->c->place.param[param];

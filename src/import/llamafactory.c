@@ -204,7 +204,10 @@ static const struct import_row rows[] = {
     SAME("dpo_label_smoothing", "label_smoothing"),
     SAME("ref_model", "ref_model"),
     SAME("pref_ftx", "rpo_alpha"),
-    NOT_ON("kto_chosen_weight kto_rejected_weight ref_model_adapters ref_model_quantization_bit reward_model* ppo_* pref_bco_weight", "the loss has no such part here"),
+    { .key = "kto_chosen_weight", TAKEN, .sets = "desirable_weight", .when = "stage=kto" },
+    { .key = "kto_rejected_weight", TAKEN, .sets = "undesirable_weight", .when = "stage=kto" },
+    IDLE("kto_chosen_weight kto_rejected_weight", "only stage kto reads it"),
+    NOT_ON("ref_model_adapters ref_model_quantization_bit reward_model* ppo_* pref_bco_weight", "the loss has no such part here"),
 
     { .key = "finetuning_type", .value = "lora full", TAKEN, .sets = "finetuning_type" },
     { .key = "finetuning_type", .value = "@absent", TAKEN, .sets = "finetuning_type=lora", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },

@@ -283,8 +283,9 @@ static tr_val pair_loss(struct tr_build *b, tr_val loss)
     tr_val weight = fixed_f32(b, 1, "weight");
     tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_REF);
     tr_val position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
+    tr_val step = tr_pair_is_labelled(b->pair.loss) ? step_buffer(b) : TR_NONE;
     put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref), TR_VALS(sums), NULL);
-    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other), TR_VALS(parts, weight),
+    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step), TR_VALS(parts, weight),
         &(struct tr_attr){ .pair = b->pair });
     if (b->gives_sums)
         b->p->out = sums;

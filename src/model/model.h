@@ -129,7 +129,8 @@ struct tr_model {
     int64_t n_elements;
     struct tr_model_rows *rows;
     int n_rows;
-    int n_losses; /* numbers that the head adds up: the loss, and of pairs enum tr_metric */
+    struct tr_pair_rule pair; /* as in tr_model_options */
+    int n_losses;             /* numbers that the head adds up: the loss, and of pairs enum tr_metric */
     int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
 

@@ -221,13 +221,19 @@ static void add_pairs(struct line *s, const struct tr_event_pairs *p)
 {
     if (!p->has)
         return;
-    tr_line_addf(s, ",\"pairs\":%" PRId64, p->n);
+    if (p->has_labels)
+        tr_line_addf(s, ",\"answers\":%" PRId64 ",\"desirable\":%" PRId64, p->n, p->n_chosen);
+    else
+        tr_line_addf(s, ",\"pairs\":%" PRId64, p->n);
     tr_line_real(s, "rewards_chosen", p->rewards_chosen, EXACT);
     tr_line_real(s, "rewards_rejected", p->rewards_rejected, EXACT);
-    tr_line_real(s, "rewards_accuracy", p->rewards_accuracy, EXACT);
+    if (!p->has_labels)
+        tr_line_real(s, "rewards_accuracy", p->rewards_accuracy, EXACT);
     tr_line_real(s, "rewards_margin", p->rewards_chosen - p->rewards_rejected, EXACT);
     tr_line_real(s, "logps_chosen", p->logps_chosen, EXACT);
     tr_line_real(s, "logps_rejected", p->logps_rejected, EXACT);
+    if (p->has_labels)
+        tr_line_real(s, "kl", p->kl, EXACT);
 }
 
 void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
@@ -267,7 +273,11 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
     finish(o, &s);
 
     char text[160];
-    if (e->pairs.has)
+    if (e->pairs.has_labels)
+        snprintf(text, sizeof text,
+                 "eval at step %" PRId64 ": loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers", e->step,
+                 e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
+    else if (e->pairs.has)
         snprintf(text, sizeof text,
                  "eval at step %" PRId64 ": loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
                  e->step, e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected,

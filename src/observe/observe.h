@@ -23,11 +23,13 @@ struct tr_event_range { /* sample ids first..last, both included */
     int64_t first, last;
 };
 
-/* What a step or an evaluation says of pairs: means over them. */
+/* What a step or an evaluation says of pairs: means over them. Of answers with labels: means over those that are
+ * desirable, n_chosen of n, and over the others; a reward is right or wrong of pairs only. */
 struct tr_event_pairs {
-    bool has;
+    bool has, has_labels;
     double rewards_chosen, rewards_rejected, rewards_accuracy, logps_chosen, logps_rejected;
-    int64_t n;
+    double kl; /* of labels: the distance from the reference that the loss starts from */
+    int64_t n, n_chosen;
 };
 
 struct tr_event_plan {

@@ -71,6 +71,7 @@ enum tr_step_slot {
     TR_STEP_LOSS_SCALE, /* INV_TOKENS contains this factor too: gradients carry it until CLIP removes it */
     TR_STEP_MOMENTUM,   /* muon: decay of its average */
     TR_STEP_ADJUST,     /* muon: enum tr_muon_adjust */
+    TR_STEP_KL,         /* labels: the distance from the reference that the loss starts from */
     TR_STEP_COUNT = 16
 };
 
@@ -158,13 +159,14 @@ enum tr_opcode {
         TR_OP_COUNT
 };
 
-/* What pair_loss says of a pair, in the row of the first token of its chosen answer; SUM adds the rows. A run without
- * pairs has the loss alone. */
+/* What pair_loss says of a pair, in the row of the first token of its chosen answer, or of an answer with a label,
+ * which counts as chosen or as rejected; SUM adds the rows. A run without pairs has the loss alone. */
 enum tr_metric {
     TR_METRIC_LOSS,
     TR_METRIC_REWARD_CHOSEN, /* beta * (log-probability - that of the reference) */
     TR_METRIC_REWARD_REJECTED,
-    TR_METRIC_WIN, /* 1: the chosen answer has the larger reward */
+    TR_METRIC_WIN,                       /* 1: the chosen answer has the larger reward */
+    TR_METRIC_DESIRABLE = TR_METRIC_WIN, /* of labels, 1: the answer is desirable */
     TR_METRIC_LOGP_CHOSEN,
     TR_METRIC_LOGP_REJECTED,
     TR_METRICS

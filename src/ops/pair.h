@@ -4,7 +4,8 @@
  * loss that reads means divides both by n. With a = p - r, where there is a reference, and d = a(chosen) - a(rejected),
  * or f'(exp a) in place of a for another divergence than the reverse KL, the formulas are those of the papers; TRL has
  * the same but for two: it ignores label_smoothing with `sigmoid`, where this is cDPO, and its `sft` is a mean over the
- * tokens of the batch, where this is one over answers.
+ * tokens of the batch, where this is one over answers. An answer with a label has a loss of its own (KTO), which reads
+ * one number of the whole batch: how far the model is from the reference.
  */
 #ifndef TR_OPS_PAIR_H
 #define TR_OPS_PAIR_H
@@ -195,6 +196,33 @@ TR_PAIR_FN void tr_pair_take(struct tr_pair_in *in, int side, const float *sums)
     in->p[side] = -(double)sums[TR_DOC_LOSS];
     in->r[side] = -(double)sums[TR_DOC_REF];
     in->n[side] = sums[TR_DOC_TARGETS] > 0 ? (double)sums[TR_DOC_TARGETS] : 1;
+}
+
+/* The loss of an answer with a label, and its derivative by p. kl: of the batch; apo_zero_unpaired reads none. */
+TR_PAIR_FN double tr_label_loss(const struct tr_pair_rule *k, double a, bool is_desirable, double kl, double *dp)
+{
+    double sign = is_desirable ? 1 : -1, weight = (double)k->weight[is_desirable ? TR_CHOSEN : TR_REJECTED];
+    double x = sign * (double)k->beta * (a - (k->loss == TR_PAIR_KTO ? kl : 0));
+    *dp = -weight * sign * (double)k->beta * tr_pair_sigma(x) * tr_pair_sigma(-x);
+    return weight * tr_pair_sigma(-x); /* 1 - sigma(x) */
+}
+
+/* What pair_loss writes for one token of an answer with a label: parts may be NULL where it is not the first. */
+TR_PAIR_FN float tr_label_token(const struct tr_pair_rule *k, const float *own, bool is_desirable, double kl,
+                                float *parts)
+{
+    struct tr_pair_in in;
+    double dp;
+    int side = is_desirable ? TR_CHOSEN : TR_REJECTED;
+    tr_pair_take(&in, side, own);
+    double a = in.p[side] - in.r[side], loss = tr_label_loss(k, a, is_desirable, kl, &dp);
+    if (parts) {
+        parts[TR_METRIC_LOSS] = (float)loss;
+        parts[is_desirable ? TR_METRIC_REWARD_CHOSEN : TR_METRIC_REWARD_REJECTED] = (float)((double)k->beta * a);
+        parts[TR_METRIC_DESIRABLE] = is_desirable ? 1 : 0;
+        parts[is_desirable ? TR_METRIC_LOGP_CHOSEN : TR_METRIC_LOGP_REJECTED] = (float)in.p[side];
+    }
+    return (float)-dp;
 }
 
 /* What pair_loss writes for one token: parts may be NULL where the token is not the first of a chosen answer. */

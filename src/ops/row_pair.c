@@ -21,12 +21,14 @@ const struct tr_op_row tr_row_doc_sums = {
 };
 
 /* parts: enum tr_metric. weight: the derivative of the loss of the pair by the loss of each token. attr: pair (the
- * rule). A token without a pair has zeros in both. */
+ * rule). A token without a pair has zeros in both. Of answers with labels `other` is begin + 1 for a desirable one and
+ * begin for another, and step has the distance from the reference. */
 const struct tr_op_row tr_row_pair_loss = {
     .name = "pair_loss",
     .in = { { "sums", "(M, 3) F32" },
             { "begin", "(N, 1) I32" },
             { "position", "(N, 1) I32" },
-            { "other", "(N, 1) I32" } },
+            { "other", "(N, 1) I32" },
+            { "step", "(1, S) F32", .is_optional = true } },
     .out = { { "parts", "(N, 6) F32" }, { "weight", "(N, 1) F32" } },
 };

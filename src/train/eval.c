@@ -4,63 +4,106 @@
 #include "train/train.h"
 #include <math.h>
 
-struct tr_event_pairs tr_pairs_of(const double sum[TR_METRICS], int64_t n)
+static double mean(double sum, double n)
 {
-    double each = n > 0 ? 1 / (double)n : 0;
+    return n > 0 ? sum / n : 0;
+}
+
+struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum[TR_METRICS], int64_t n, double kl)
+{
+    bool has_labels = tr_pair_is_labelled(k->loss);
+    double n_chosen = has_labels ? sum[TR_METRIC_DESIRABLE] : (double)n;
+    double n_rejected = has_labels ? (double)n - n_chosen : (double)n;
     return (struct tr_event_pairs){ .has = true,
-                                    .rewards_chosen = sum[TR_METRIC_REWARD_CHOSEN] * each,
-                                    .rewards_rejected = sum[TR_METRIC_REWARD_REJECTED] * each,
-                                    .rewards_accuracy = sum[TR_METRIC_WIN] * each,
-                                    .logps_chosen = sum[TR_METRIC_LOGP_CHOSEN] * each,
-                                    .logps_rejected = sum[TR_METRIC_LOGP_REJECTED] * each,
-                                    .n = n };
+                                    .has_labels = has_labels,
+                                    .rewards_chosen = mean(sum[TR_METRIC_REWARD_CHOSEN], n_chosen),
+                                    .rewards_rejected = mean(sum[TR_METRIC_REWARD_REJECTED], n_rejected),
+                                    .rewards_accuracy = mean(sum[TR_METRIC_WIN], (double)n),
+                                    .logps_chosen = mean(sum[TR_METRIC_LOGP_CHOSEN], n_chosen),
+                                    .logps_rejected = mean(sum[TR_METRIC_LOGP_REJECTED], n_rejected),
+                                    .kl = kl,
+                                    .n = n,
+                                    .n_chosen = (int64_t)n_chosen };
+}
+
+struct rows {
+    const struct tr_data *d;
+    uint64_t first, end;
+    bool are_mismatched;
+    int64_t n; /* of a batch */
+    void *mem;
+    const struct tr_eval_watch *watch; /* may be NULL */
+};
+
+static enum tr_status fill(const struct rows *r, uint64_t at, const struct tr_batch *b, int64_t *n)
+{
+    return r->are_mismatched ? tr_data_fill_mismatched(r->d, at, r->n, r->end, b, n)
+                             : tr_data_fill(r->d, at, r->n, r->end, b, n);
+}
+
+/* Runs the eval schedule over rows. total: what the losses of all ranks add up to; count: what they are divided by. */
+static enum tr_status sum_rows(struct tr_exec *e, const struct rows *r, double total[TR_METRICS], int64_t *count)
+{
+    struct tr_batch b = tr_batch_in(r->mem, r->n * tr_data_row_tokens(r->d));
+    size_t n_sums = (size_t)tr_exec_compiled(e)->place.model->n_losses;
+    const struct tr_comm *group = tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA);
+    uint64_t n_batches = tr_data_steps(r->end - r->first, (uint64_t)r->n), n_ranks = (uint64_t)group->size;
+    int64_t here = 0;
+    /* every rank runs the same number of batches, because gathers are collective */
+    for (uint64_t k = 0; k < n_batches; k += n_ranks) {
+        double sum[TR_METRICS];
+        int64_t n = 0;
+        uint64_t at = r->first + (k + (uint64_t)group->rank) * (uint64_t)r->n; /* rows past the end are padding */
+        TR_PASS(fill(r, at, &b, &n));
+        TR_PASS(tr_exec_eval(e, &b, sum));
+        if (tr_mesh_is_alone(tr_exec_mesh(e)) && tr_stop_wanted() && !r->are_mismatched)
+            return tr_fail(TR_STOPPED, "evaluation stopped by a signal");
+        for (size_t i = 0; i < n_sums; i++)
+            TR_PASS(tr_exec_add_in_order(e, "evaluation loss", sum[i], &total[i]));
+        here += n;
+        if (r->watch)
+            r->watch->tell(r->watch->ctx, (uint64_t)tr_min64((int64_t)(k + n_ranks), (int64_t)n_batches), n_batches,
+                           total[TR_METRIC_LOSS] / (double)tr_max64(1, here));
+    }
+    double n_all = (double)here;
+    TR_PASS(tr_exec_from_last_stage(e, "evaluation loss", total, n_sums));
+    TR_PASS(tr_exec_total(e, "evaluation tokens", &n_all));
+    *count = (int64_t)n_all;
+    return TR_OK;
+}
+
+/* A mismatched document counts as a desirable answer, so that the sum of its rewards is what is wanted, times beta. */
+enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
+                             void *batch_mem, double *kl)
+{
+    const struct tr_pair_rule *k = &tr_exec_compiled(e)->place.model->pair;
+    double total[TR_METRICS] = { 0 };
+    int64_t count = 0;
+    *kl = 0;
+    if (k->loss != TR_PAIR_KTO)
+        return TR_OK;
+    TR_PASS(sum_rows(e, &(struct rows){ d, first, end, true, rows, batch_mem, NULL }, total, &count));
+    *kl = fmax(0, mean(total[TR_METRIC_REWARD_CHOSEN] / (double)k->beta, (double)count));
+    return TR_OK;
 }
 
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
+    const struct tr_model *m = tr_exec_compiled(e)->place.model;
     uint64_t n_rows = tr_data_rows(d);
-    struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
-    double total[TR_METRICS] = { 0 };
-    size_t n_sums = (size_t)tr_exec_compiled(e)->place.model->n_losses;
+    double total[TR_METRICS] = { 0 }, kl;
     int64_t count = 0;
-    uint64_t n_ranks = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->size,
-             rank = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->rank;
-    uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
-    /* every rank runs the same number of batches, because gathers are collective */
-    for (uint64_t k = 0; k < n_batches; k += n_ranks) {
-        double sum[TR_METRICS];
-        int64_t n = 0;
-        uint64_t at = (k + rank) * (uint64_t)rows; /* rows past the end are padding */
-        enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
-        if (st == TR_OK)
-            st = tr_exec_eval(e, &b, sum);
-        if (st == TR_OK && tr_mesh_is_alone(tr_exec_mesh(e)) && tr_stop_wanted())
-            st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
-        if (st != TR_OK)
-            return st;
-        for (size_t i = 0; i < n_sums && st == TR_OK; i++)
-            st = tr_exec_add_in_order(e, "evaluation loss", sum[i], &total[i]);
-        if (st != TR_OK)
-            return st;
-        count += n;
-        if (watch)
-            watch->tell(watch->ctx, (uint64_t)tr_min64((int64_t)(k + n_ranks), (int64_t)n_batches), n_batches,
-                        total[TR_METRIC_LOSS] / (double)tr_max64(1, count));
-    }
-    double n_all = (double)count;
-    enum tr_status st = tr_exec_from_last_stage(e, "evaluation loss", total, n_sums);
-    if (st == TR_OK)
-        st = tr_exec_total(e, "evaluation tokens", &n_all);
-    if (st != TR_OK)
-        return st;
-    count = (int64_t)n_all;
+    TR_PASS(tr_measure_kl(e, d, 0, n_rows, rows, batch_mem, &kl));
+    if (tr_pair_is_labelled(m->pair.loss))
+        tr_exec_set_step(e, TR_STEP_KL, (float)kl);
+    TR_PASS(sum_rows(e, &(struct rows){ d, 0, n_rows, false, rows, batch_mem, watch }, total, &count));
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
     double loss = total[TR_METRIC_LOSS] / (double)count;
     *out = (struct tr_eval_result){ .loss = loss, .perplexity = exp(loss), .tokens = count };
-    if (n_sums > 1)
-        out->pairs = tr_pairs_of(total, count);
+    if (m->n_losses > 1)
+        out->pairs = tr_pairs_of(&m->pair, total, count, kl);
     return TR_OK;
 }
 

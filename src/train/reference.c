@@ -1,4 +1,4 @@
-/* reference.c - the log-probabilities of pairs under the reference, once, before step 0.
+/* reference.c - the log-probabilities of answers under the reference, once, before step 0.
  *
  * A step of preference training compares the model with a reference that does not change, so the reference is asked
  * once: its weights are loaded where the model's will be, the pairs run forward, and what each answer's loss was stays
@@ -151,7 +151,7 @@ static enum tr_status load_weights(const struct tr_reference *r)
 }
 
 /* Every rank runs the same number of batches, because gathers are collective. */
-static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d)
+static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d, bool are_mismatched)
 {
     enum tr_status st = TR_OK;
     int64_t rows = r->s->eval_model->n_tokens / r->s->eval_model->sequence_length, n;
@@ -163,9 +163,9 @@ static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d)
         TR_TRY(tr_fail(TR_NOMEM, "reference: out of memory"));
     for (uint64_t k = 0; k < n_batches; k += (uint64_t)group->size) {
         uint64_t at = (k + (uint64_t)group->rank) * (uint64_t)rows; /* rows past the end are padding */
-        TR_TRY(tr_data_fill(d, at, rows, n_rows, &b, &n));
+        TR_TRY((are_mismatched ? tr_data_fill_mismatched : tr_data_fill)(d, at, rows, n_rows, &b, &n));
         TR_TRY(tr_exec_documents(r->e, &b, sums));
-        TR_TRY(tr_data_take_references(d, at, rows, n_rows, &b, sums, TR_DOC_SUMS));
+        TR_TRY(tr_data_take_references(d, at, rows, n_rows, &b, are_mismatched, sums, TR_DOC_SUMS));
         if (tr_mesh_is_alone(tr_exec_mesh(r->e)) && tr_stop_wanted())
             TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal before the first step"));
     }
@@ -202,19 +202,22 @@ enum tr_status tr_reference_fill(const struct tr_reference *r, struct tr_data *d
     double n_missing = !read_file(r->cache_dir, key, ref, n);
     TR_TRY(tr_exec_total_ranks(r->e, "references that are missing", &n_missing, 1));
     if (n_missing == 0) {
-        tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " pairs are in the cache\n", n / 2);
+        tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s are in the cache\n", n / 2,
+                    tr_data_has_labels(d) ? "answers" : "pairs");
         return TR_OK;
     }
     if (!*has_loaded)
         TR_TRY(load_weights(r));
     *has_loaded = true;
     memset(ref, 0, (size_t)n * sizeof *ref);
-    TR_TRY(run_pairs(r, d));
+    TR_TRY(run_pairs(r, d, false));
+    if (tr_data_has_labels(d))
+        TR_TRY(run_pairs(r, d, true));
     TR_TRY(share(r, ref, n));
     if (tr_mesh_is_first(tr_exec_mesh(r->e)))
         TR_TRY(write_file(r->cache_dir, key, ref, n));
-    tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " pairs took %.1f s; they are kept\n", n / 2,
-                (double)(tr_clock_us() - start) * 1e-6);
+    tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s took %.1f s; they are kept\n", n / 2,
+                tr_data_has_labels(d) ? "answers" : "pairs", (double)(tr_clock_us() - start) * 1e-6);
 out:
     return st == TR_OK ? TR_OK : tr_fail_at(st, "reference: ");
 }

@@ -47,7 +47,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     struct tr_step_result r;
     struct tr_verdict verdict;
     float values[TR_STEP_COUNT];
-    double wait_s = 0;
+    double wait_s = 0, kl;
     int64_t start = tr_clock_us();
     tr_phase_step(step + 1);
     tr_phase_enter(TR_PHASE_DATA, TR_PLACE_NONE, 0);
@@ -63,6 +63,9 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     const struct tr_scaler scaler = t->state.scaler; /* the scale of this step, before it changes */
     const struct tr_config *cfg = tr_trainer_options(t, step);
     tr_step_values(cfg, step, t->total_steps, b->n_targets, values);
+    TR_TRY(tr_measure_kl(t->e, t->data, b->first_sample, b->first_sample + b->n_samples,
+                         t->cfg->per_device_eval_batch_size, tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes, &kl));
+    values[TR_STEP_KL] = (float)kl;
     if (scaler.scale > 0)
         tr_step_scale(cfg, step, scaler.scale, scaler.n_skipped, values);
     int64_t begin = tr_clock_us();
@@ -103,7 +106,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .samples = &range,
                                .n_samples = 1 };
     if (t->s->model->n_losses > 1)
-        e.pairs = tr_pairs_of(r.sum, b->n_targets);
+        e.pairs = tr_pairs_of(&t->s->model->pair, r.sum, b->n_targets, kl);
     double flops = (double)tokens / seconds * t->flops_per_token / t->s->env.size; /* of one rank, per second */
     if (t->peak_flops > 0 && t->peak_flops < flops)
         t->peak_flops = flops; /* the CPU was busy when its peak was measured */

@@ -27,8 +27,12 @@ struct tr_eval_result {
     int64_t tokens; /* or pairs */
     struct tr_event_pairs pairs;
 };
-/* The means of n pairs, from their sums (enum tr_metric). */
-struct tr_event_pairs tr_pairs_of(const double sum[TR_METRICS], int64_t n);
+/* The means of n pairs, or of n answers with labels, from their sums (enum tr_metric). */
+struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum[TR_METRICS], int64_t n, double kl);
+/* How far the model is from its reference: the mean of log p - log r over the mismatched documents of samples [first,
+ * end), all ranks together, and at least 0. 0 where the loss reads none. rows, batch_mem: as for tr_evaluate. */
+enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
+                             void *batch_mem, double *kl);
 /* Called after each batch, with the number of batches done, of all batches, and the mean loss so far. */
 struct tr_eval_watch {
     void (*tell)(void *ctx, uint64_t n_done, uint64_t n_all, double loss);

@@ -121,7 +121,7 @@ static void rows_keep_pairs_together_and_count_them(void **state)
         n_seen += r.b.begin[i] == i && other > i;
     }
     assert_int_equal(n_seen, N);
-    assert_ok(tr_data_take_references(d, 0, n_rows, (uint64_t)n_rows, &r.b, sums, 1));
+    assert_ok(tr_data_take_references(d, 0, n_rows, (uint64_t)n_rows, &r.b, false, sums, 1));
     for (uint64_t i = 0; i < n_ref; i++)
         assert_true(ref[i] > 0);
     assert_ok(tr_data_fill(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n_pairs));

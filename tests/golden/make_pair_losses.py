@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes pairs/losses.txt: every loss of a pair of answers with its derivatives, by PyTorch's autograd in float64.
 
-Each line: loss divergence alpha tau beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
+pairs/labels.txt has the losses of single answers with a label; each line: loss beta desirable_weight undesirable_weight is_desirable p r kl
+value dp. Each line of losses.txt: loss divergence alpha tau beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
 dp_chosen dp_rejected. p: sum of log-probabilities, r: that of the reference, n: targets. tests/ops/test_pair.c compares.
 """
 import os, random
@@ -75,3 +76,23 @@ with open(os.path.join(here, "pairs", "losses.txt"), "w") as out:
             (dp,) = torch.autograd.grad(value, p)
             numbers = [alpha, tau32, b32, e32, g32, nll32, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
             print(kind, divergence, *[repr(x) for x in numbers], file=out)
+
+
+def label_loss(kind, b, weights, is_desirable, p, r, kl):
+    a = p - r
+    if kind == "kto": return weights[0] * (1 - sig(b * (a - kl))) if is_desirable else weights[1] * (1 - sig(b * (kl - a)))
+    if kind == "apo_zero_unpaired": return weights[0] * (1 - sig(b * a)) if is_desirable else weights[1] * sig(b * a)
+    raise ValueError(kind)
+
+
+with open(os.path.join(here, "pairs", "labels.txt"), "w") as out:
+    for kind in ("kto", "apo_zero_unpaired"):
+        for i in range(16):
+            b = float(torch.tensor([0.1, 0.5, 2.0, 0.01][i // 2 % 4], dtype=torch.float32))
+            weights, is_desirable = [1.0, 1.0] if i < 6 else [0.75, 1.5], i % 2
+            r = -random.uniform(5, 90)
+            p = torch.tensor(r + random.uniform(-1, 1) * [1, 8, 3, 20][i % 4], dtype=torch.float64, requires_grad=True)
+            kl = random.uniform(0, 6) if i % 5 else 0.0
+            value = label_loss(kind, b, weights, is_desirable, p, torch.tensor(r, dtype=torch.float64), kl)
+            (dp,) = torch.autograd.grad(value, p)
+            print(kind, *[repr(x) for x in (b, *weights, is_desirable, p.item(), r, kl, value.item(), dp.item())], file=out)

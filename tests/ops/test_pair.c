@@ -82,16 +82,41 @@ static void losses_and_derivatives_are_those_of_pytorch(void **state)
     }
     fclose(f);
     for (int i = 0; i < TR_PAIR_COUNT; i++)
-        assert_true(is_seen[i]);
+        assert_true(is_seen[i] != tr_pair_is_labelled((enum tr_pair_loss)i));
     for (int i = 0; i < TR_DIVERGENCE_COUNT; i++)
         assert_true(is_met[i]);
+}
+
+static void losses_of_labels_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    bool is_seen[TR_PAIR_COUNT] = { false };
+    char line[1024], word[32];
+    double x[9];
+    FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/labels.txt", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *at = take_word(line, word);
+        for (int i = 0; i < 9; i++)
+            x[i] = strtod(at, &at);
+        struct tr_pair_rule k = { .loss = loss_named(word),
+                                  .beta = (float)x[0],
+                                  .weight = { (float)x[1], (float)x[2] } };
+        double dp, loss = tr_label_loss(&k, x[4] - x[5], x[3] > 0, x[6], &dp);
+        assert_near(loss, x[7], word, "the loss");
+        assert_near(dp, x[8], word, "the derivative");
+        is_seen[k.loss] = true;
+    }
+    fclose(f);
+    for (int i = 1; i < TR_PAIR_COUNT; i++)
+        assert_int_equal(is_seen[i], tr_pair_is_labelled((enum tr_pair_loss)i));
 }
 
 /* Answers that are far more or far less likely than the reference's give finite numbers. */
 static void extreme_pairs_are_finite(void **state)
 {
     (void)state;
-    for (int loss = 1; loss < TR_PAIR_COUNT; loss++)
+    for (int loss = 1; loss < TR_PAIR_KTO; loss++)
         for (int sign = -1; sign <= 1; sign += 2) {
             if (loss == TR_PAIR_DISCOPOP && sign < 0) /* it is exponential in the distance */
                 continue;
@@ -110,6 +135,7 @@ static void extreme_pairs_are_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_derivatives_are_those_of_pytorch),
+                                        cmocka_unit_test(losses_of_labels_are_those_of_pytorch),
                                         cmocka_unit_test(extreme_pairs_are_finite) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,20 +33,23 @@ static void read_sums(const struct tr_view *sums, int64_t begin, float out[TR_DO
 /* All tokens of a document have the same weight, so it is computed where a run of them begins. */
 void tr_ref_PAIR_LOSS(const struct tr_call *c)
 {
-    const struct tr_view *sums = &c->in[0];
+    const struct tr_view *sums = &c->in[0], *step = &c->in[4];
+    bool is_labelled = tr_pair_is_labelled(c->attr.pair.loss);
+    double kl = is_labelled ? tr_ref_get(step, 0, TR_STEP_KL) : 0;
     int64_t last = -1;
     float weight = 0;
     for (int64_t n = 0; n < c->out[0].rows; n++) {
         float parts[TR_METRICS] = { 0 }, own[TR_DOC_SUMS], others[TR_DOC_SUMS];
         int64_t begin = tr_ref_int(&c->in[1], n), other = tr_ref_int(&c->in[3], n);
-        bool is_first = other > begin && tr_ref_int(&c->in[2], n) == 0;
+        bool is_first = (other > begin || (is_labelled && other >= 0)) && tr_ref_int(&c->in[2], n) == 0;
         if (other < 0) {
             weight = 0;
         } else if (begin != last || is_first) {
             TR_BUG_ON(begin >= sums->rows || other >= sums->rows);
             read_sums(sums, begin, own);
             read_sums(sums, other, others);
-            weight = tr_pair_token(&c->attr.pair, own, others, other > begin, is_first ? parts : NULL);
+            weight = is_labelled ? tr_label_token(&c->attr.pair, own, other > begin, kl, is_first ? parts : NULL)
+                                 : tr_pair_token(&c->attr.pair, own, others, other > begin, is_first ? parts : NULL);
         }
         last = other < 0 ? -1 : begin;
         for (int k = 0; k < TR_METRICS; k++)

@@ -72,17 +72,20 @@ void tr_cuda_DOC_SUMS(const struct tr_call *c)
 }
 
 __global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin, mat<const int32_t> position,
-                                 mat<const int32_t> other, int64_t n, struct tr_pair_rule rule, mat<float> parts,
-                                 mat<float> weight)
+                                 mat<const int32_t> other, const float *step, int64_t n, struct tr_pair_rule rule,
+                                 mat<float> parts, mat<float> weight)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float part[TR_METRICS] = { 0 }, w = 0;
     if (row >= n)
         return;
     int32_t own = *begin.at(row, 0), second = *other.at(row, 0);
-    if (second >= 0)
+    bool is_first = *position.at(row, 0) == 0;
+    if (second >= 0 && step) /* of labels */
+        w = tr_label_token(&rule, sums.at(own, 0), second > own, (double)step[TR_STEP_KL], is_first ? part : NULL);
+    else if (second >= 0)
         w = tr_pair_token(&rule, sums.at(own, 0), sums.at(second, 0), second > own,
-                          second > own && *position.at(row, 0) == 0 ? part : NULL);
+                          second > own && is_first ? part : NULL);
     for (int k = 0; k < TR_METRICS; k++)
         *parts.at(row, k) = part[k];
     *weight.at(row, 0) = w;
@@ -93,7 +96,8 @@ void tr_cuda_PAIR_LOSS(const struct tr_call *c)
     int64_t n = c->out[0].rows;
     pair_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
         mat_of<const float>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
-        mat_of<const int32_t>(c->in[3]), n, c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
+        mat_of<const int32_t>(c->in[3]), (const float *)c->in[4].data, n, c->attr.pair, mat_of<float>(c->out[0]),
+        mat_of<float>(c->out[1]));
     check_launch(c);
 }
 
