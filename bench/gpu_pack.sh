@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_pack.sh [BUILD] - packs what bench/gpu.sh needs on a bare machine with a GPU into build/gpu-pack: the programs of a CUDA build
-# (default build/cuda, of `cmake --preset cuda`), stripped and compressed, the libraries they load that such a machine lacks, and the
+# (default build/cuda, of `cmake --preset cuda`) and the CUDA module beside them, stripped and compressed, the libraries they load that such a machine lacks, and the
 # scripts of TR_PEERS (default ../shared/bench: limit.py, torch_train.py, torch_lean.py). At most 64 MiB together.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,8 @@ for p in "${programs[@]}"; do
     [ -x "$build/$p" ] || { echo "gpu_pack.sh: no $build/$p; build it with cmake --preset cuda && cmake --build $build"; exit 1; }
     strip -o "$pack/bin/$p" "$build/$p"
 done
+[ -e "$build/libtrireme_cuda.so" ] || { echo "gpu_pack.sh: no $build/libtrireme_cuda.so; is nvcc here?"; exit 1; }
+strip --strip-unneeded -o "$pack/bin/libtrireme_cuda.so" "$build/libtrireme_cuda.so"
 # What the loader finds here, less what every glibc system has.
 ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' | while read -r so; do cp -L "$so" "$pack/lib/"; done

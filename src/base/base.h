@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/out.h"
 #include "base/misc.h"
+#include "base/module.h"
 #include "base/batch.h"
 #include "base/phase.h"
 #include "base/rng.h"

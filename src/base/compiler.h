@@ -14,6 +14,7 @@
 #define TR_MUST_CHECK        __attribute__((warn_unused_result))
 #define TR_UNUSED            __attribute__((unused)) /* a parameter that a table's type has and a row may not need */
 #define TR_TARGET(isa)       __attribute__((target(isa)))
+#define TR_EXPORT            __attribute__((visibility("default"))) /* a table of a module */
 #define TR_LIKELY(x)         __builtin_expect(!!(x), 1)
 #define TR_UNLIKELY(x)       __builtin_expect(!!(x), 0)
 #else
@@ -22,6 +23,7 @@
 #define TR_MUST_CHECK
 #define TR_UNUSED
 #define TR_TARGET(isa)
+#define TR_EXPORT
 #define TR_LIKELY(x)   (x)
 #define TR_UNLIKELY(x) (x)
 #endif

@@ -178,6 +178,15 @@ out:
     return st;
 }
 
+void tr_self_dir(char out[TR_PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, TR_PATH_MAX - 1);
+    out[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = 0;
+}
+
 enum tr_status tr_user_cache(char out[TR_PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -32,6 +32,9 @@ enum tr_status tr_write_all(int fd, const char *what, const void *buf, size_t n)
 enum { TR_DIRECT_BLOCK = 4096 };
 bool tr_file_direct(int fd, bool is_on);
 
+/* The directory of this program; "" where there is no /proc. */
+void tr_self_dir(char out[TR_PATH_MAX]);
+
 /* A directory of this user for what can be made again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme; it is made. */
 enum tr_status tr_user_cache(char out[TR_PATH_MAX]);
 

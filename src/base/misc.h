@@ -72,6 +72,9 @@ struct tr_symbol {
     void *function; /* the address of a pointer to a function */
 };
 bool tr_library_find(const char *file, const struct tr_symbol *symbols, size_t n, char *why, size_t n_why);
+/* The handle of the first of these libraries of NVIDIA that there is: where the loader looks, in the toolkit, or where
+ * pip has put them for PyTorch. NULL ends the list; NULL: none of them is here. It stays open for good. */
+void *tr_library_nvidia(const char *const *names);
 
 /* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin | tell; n-th hit,
  * default 1; rank -1 = the launcher; "*:tell" writes the name of each point that is passed to stderr. Returns TR_OK, or

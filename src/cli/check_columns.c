@@ -18,7 +18,7 @@ static const struct tr_column *next_offered(size_t *i)
 static const char *state_of(const struct tr_column *c)
 {
     if (!c->kernel)
-        return "not in this build";
+        return "its module is not here";
     return tr_device_is_present(tr_device_row(c->device)) ? "present" : "no such device here";
 }
 

@@ -12,8 +12,8 @@ static const char *const ready_words[READY_COUNT] = {
 };
 static const char *const ready_names[READY_COUNT] = { "cpu", "gpu", "ranks", "hosts", "checkpoints" };
 
-static void (*const checks[])(struct doctor *d) = { doctor_cpu,   doctor_memory,    doctor_limits, doctor_shm,
-                                                    doctor_gpus,  doctor_libraries, doctor_mpi,    doctor_network,
+static void (*const checks[])(struct doctor *d) = { doctor_cpu,   doctor_memory,    doctor_limits,  doctor_shm,
+                                                    doctor_gpus,  doctor_libraries, doctor_modules, doctor_network,
                                                     doctor_clock, doctor_disk };
 
 void doctor_fact(struct doctor *d, const char *what, const char *fmt, ...)

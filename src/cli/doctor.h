@@ -36,7 +36,7 @@ void doctor_limits(struct doctor *d);
 void doctor_shm(struct doctor *d);
 void doctor_gpus(struct doctor *d);
 void doctor_libraries(struct doctor *d);
-void doctor_mpi(struct doctor *d);
+void doctor_modules(struct doctor *d);
 void doctor_network(struct doctor *d);
 void doctor_clock(struct doctor *d);
 void doctor_disk(struct doctor *d);

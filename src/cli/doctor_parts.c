@@ -4,6 +4,7 @@
 #include "base/host.h"
 #include "base/nvml.h"
 #include "cli/doctor.h"
+#include "ops/ops.h"
 #include <dlfcn.h>
 #include <ifaddrs.h>
 #include <link.h>
@@ -168,6 +169,15 @@ void doctor_shm(struct doctor *d)
     }
 }
 
+/* The module of the fastest device that has one. */
+static struct tr_module *gpu_module(void)
+{
+    size_t i = 0;
+    while (!tr_device_module(tr_column_at(i)->device)) /* devices with a module have a column */
+        i++;
+    return tr_device_module(tr_column_at(i)->device);
+}
+
 /* ---- GPUs and libraries ---- */
 
 void doctor_gpus(struct doctor *d)
@@ -195,23 +205,24 @@ void doctor_gpus(struct doctor *d)
             d, READY_GPU, "GPU", value,
             "for GPUs install NVIDIA's driver, or start the container with --gpus all; the CPU needs neither");
     } else if (tr_device_best()->is_host) {
+        const struct tr_module *m = gpu_module();
         doctor_problem(d, READY_GPU, "GPU", "the driver lists GPUs, but this program cannot use one",
-                       "build with -DTR_CUDA=ON where nvcc is; if it was, see CUDA_VISIBLE_DEVICES, and whether the "
-                       "driver is as new as that CUDA version");
+                       m->why[0] ? m->why
+                                 : "see CUDA_VISIBLE_DEVICES, and whether the driver is as new as the CUDA version of "
+                                   "libtrireme_cuda.so");
     }
     tr_nvml_close(n);
 }
 
-/* Where a library was found; "": it was not. */
-static void find_library(const char *const *names, char *out, size_t n)
+/* Where a library was found; "": it was not. NVIDIA's are looked for where the CUDA module looks. */
+static void find_library(const char *const *names, bool is_nvidia, char *out, size_t n)
 {
-    out[0] = 0;
-    for (; *names && !out[0]; names++) {
-        void *lib = dlopen(*names, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-        struct link_map *map = NULL;
-        if (lib && dlinfo(lib, RTLD_DI_LINKMAP, &map) == 0 && map)
-            (void)snprintf(out, n, "%s", map->l_name);
-    }
+    struct link_map *map = NULL;
+    void *lib = is_nvidia ? tr_library_nvidia(names) : NULL;
+    for (; !is_nvidia && *names && !lib; names++)
+        lib = dlopen(*names, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    bool is_found = lib && dlinfo(lib, RTLD_DI_LINKMAP, &map) == 0 && map;
+    (void)snprintf(out, n, "%s", is_found ? map->l_name : "");
 }
 
 void doctor_libraries(struct doctor *d)
@@ -229,10 +240,7 @@ void doctor_libraries(struct doctor *d)
           { "libcudnn.so.9", "libcudnn_graph.so.9" },
           true,
           "install cuDNN 9 (attention is slower without it)" },
-        { "NCCL",
-          { "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2" },
-          true,
-          "install libnccl2 for several GPUs (docs/guide/nccl.md)" },
+        { "NCCL", { "libnccl.so.2" }, true, "install libnccl2 for several GPUs (docs/guide/nccl.md)" },
         { "oneDNN", { "libdnnl.so.2", "libdnnl.so.3", "libdnnl.so" }, false, NULL },
         { "OpenBLAS", { "libopenblas.so.0" }, false, NULL },
         { "SQLite", { "libsqlite3.so.0" }, false, NULL },
@@ -246,34 +254,25 @@ void doctor_libraries(struct doctor *d)
     tr_nvml_close(n);
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
         char path[TR_PATH_MAX];
-        find_library(rows[i].names, path, sizeof path);
+        find_library(rows[i].names, rows[i].for_gpus, path, sizeof path);
         doctor_fact(d, rows[i].what, "%s", path[0] ? path : "not found");
         if (!path[0] && rows[i].for_gpus && has_gpus)
             doctor_problem(d, i == 0 ? READY_GPU : READY_ANY, rows[i].what, "not found", rows[i].fix);
     }
 }
 
-/* ---- other hosts ---- */
+/* ---- modules and other hosts ---- */
 
-void doctor_mpi(struct doctor *d)
+void doctor_modules(struct doctor *d)
 {
-    static const char *const names[] = { "mpich", "openmpi" };
-    char self[TR_PATH_MAX / 2] = "", found[64] = "", path[TR_PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? strrchr(self, '/') : NULL;
-    if (slash)
-        *slash = 0;
-    for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
-        (void)snprintf(path, sizeof path, "%s/libtrireme_%s.so", self, names[i]);
-        bool is_here = access(path, R_OK) == 0;
-        (void)snprintf(path, sizeof path, "%s/../lib/trireme/libtrireme_%s.so", self, names[i]);
-        if (is_here || access(path, R_OK) == 0)
-            (void)snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s", found[0] ? ", " : "", names[i]);
-    }
+    char found[2 * TR_PATH_MAX] = "", path[TR_PATH_MAX];
+    doctor_fact(d, "GPU module", "%s", tr_module_find(gpu_module(), path) ? path : "none");
+    for (size_t i = 0; i < TR_COMM_MODULES; i++)
+        if (tr_module_find(&tr_comm_modules[i], path))
+            (void)snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s", found[0] ? ", " : "", path);
     doctor_fact(d, "MPI modules", "%s", found[0] ? found : "none");
     if (!found[0])
-        doctor_problem(d, READY_HOSTS, "MPI", "no module of this build",
-                       "install mpich and libmpich-dev (or Open MPI) and build again; one host needs none");
+        doctor_problem(d, READY_HOSTS, "MPI", "no module; one host needs none", tr_comm_modules[0].why);
 }
 
 void doctor_network(struct doctor *d)

@@ -1,4 +1,5 @@
-/* version.c - trireme --version: release, commit, kernel columns, and the libraries that this process has loaded. */
+/* version.c - trireme --version: release, commit, kernel columns, the stamp of modules, and the libraries that this
+ * process has loaded. */
 #include "cli/cli.h"
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "ops/ops.h"
@@ -29,6 +30,7 @@ void cli_version(void)
     for (size_t i = 0; tr_column_at(i); i++)
         if (tr_column_at(i)->kernel)
             printf(" %s", tr_column_at(i)->name);
+    printf("\nmodules %s", tr_module_stamp); /* what a module must be made from */
     printf("\nlibraries");
     for (size_t i = 0; i < TR_COUNT_OF(libraries); i++)
         printf("%s %s %s", i ? "," : "", libraries[i].name, libraries[i].version);

@@ -46,14 +46,14 @@ static enum tr_status open_host(const char *engine, const struct tr_comm_env *en
     return unknown_engine(engine);
 }
 
-#ifndef TR_HAS_CUDA
-enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world)
+static enum tr_status open_above(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world)
 {
-    (void)host;
-    (void)world;
-    return tr_fail(TR_USAGE, "device %s is not in this build; build with cmake --preset cuda", env->device->row->name);
+    const struct tr_comm_above *above = tr_device_symbol(env->device->row->name, TR_COMM_ABOVE_SYMBOL);
+    if (!above)
+        return tr_fail(TR_USAGE, "device %s has no communication engine of its own; use --device cpu for several ranks",
+                       env->device->row->name);
+    return above->open(host, env, world);
 }
-#endif
 
 enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
 {
@@ -71,7 +71,7 @@ enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, s
     host_env.arena_bytes = 0; /* tensors are on the device */
     st = open_host(engine, &host_env, &host);
     if (st == TR_OK)
-        st = tr_comm_nccl_open(host, env, world);
+        st = open_above(host, env, world);
     if (st != TR_OK)
         tr_comm_close(host);
     return st;

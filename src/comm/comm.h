@@ -140,6 +140,10 @@ void tr_comm_abort(struct tr_comm *c, const char *cause);
 
 const char *tr_coll_name(enum tr_coll_kind kind); /* "all_reduce" */
 
+/* The modules of the engine mpi, one for each MPI library that it can use. */
+enum { TR_COMM_MODULES = 2 };
+extern struct tr_module tr_comm_modules[TR_COMM_MODULES];
+
 /* What was posted on a phantom communicator, per kind; bytes are those of `count`. NULL for other engines. */
 struct tr_comm_counts {
     uint64_t n_calls[TR_COLL_KINDS], bytes[TR_COLL_KINDS];

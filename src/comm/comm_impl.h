@@ -8,8 +8,12 @@ extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_mpi, tr_comm_
 /* engines.c: the rows, in the order in which tr_comm_open tries them; NULL ends the list. */
 extern const struct tr_comm_ops *const tr_comm_engines[];
 
-/* nccl.cu: a world above the world `host` of a host engine. Closing it closes `host`; on failure `host` stays open. */
-enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world);
+/* The engine of a device with memory of its own, in its module (nccl.cu): a world above the world `host` of a host
+ * engine. Closing it closes `host`; on failure `host` stays open. */
+struct tr_comm_above {
+    enum tr_status (*open)(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world);
+};
+#define TR_COMM_ABOVE_SYMBOL "tr_comm_of_module"
 
 /* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
  * be one of the inputs. The bits are the same for any instruction set, any n_out and any division of [0, count). */

@@ -7,7 +7,6 @@
  */
 #include "base/host.h"
 #include "comm/mpi_impl.h"
-#include <dlfcn.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,55 +19,38 @@ enum {
     IDLE_US = 5000 /* of the helper otherwise */
 };
 
-static const char *library_name(void)
+struct tr_module tr_comm_modules[TR_COMM_MODULES] = {
+    { .name = "mpich",
+      .get = "install MPI (apt-get install mpich libmpich-dev) and build again, or name its directory in "
+             "TRIREME_MODULES",
+      .is_global = true },
+    { .name = "openmpi", /* its plug-ins look for its symbols */
+      .get = "install MPI (apt-get install openmpi-bin libopenmpi-dev) and build again, or name its directory in "
+             "TRIREME_MODULES",
+      .is_global = true },
+};
+
+static struct tr_module *module_of_launcher(void)
 {
-    return getenv("OMPI_COMM_WORLD_RANK") ? "openmpi" : "mpich";
+    return &tr_comm_modules[getenv("OMPI_COMM_WORLD_RANK") ? 1 : 0];
 }
 
-/* libtrireme_NAME.so in the directory that TRIREME_MODULES names, beside this program (a build tree, a copied binary),
- * or in the library directory of its installation. */
-static const struct tr_mpi_api *load(const char *name, char *why, size_t n_why)
+static const struct tr_mpi_api *load(struct tr_module *m)
 {
-    char self[TR_PATH_MAX / 2] = "", installed[TR_PATH_MAX / 4 * 3], path[TR_PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? strrchr(self, '/') : NULL;
-    if (slash)
-        *slash = 0;
-    (void)snprintf(installed, sizeof installed, "%s/" TR_MODULE_PATH, self);
-    const char *own = getenv("TRIREME_MODULES");
-    const char *const dirs[] = { own, self, installed };
-    bool has_own = own && *own;
-    (void)snprintf(
-        why, n_why,
-        "libtrireme_%s.so is %s%s%sneither beside the program nor in %s; install MPI (apt-get install %s) and "
-        "build again, or name its directory in TRIREME_MODULES",
-        name, has_own ? "not in " : "", has_own ? own : "", has_own ? ", and " : "", installed,
-        strcmp(name, "mpich") == 0 ? "mpich libmpich-dev" : "openmpi-bin libopenmpi-dev");
-    for (size_t i = has_own ? 0 : 1; i < TR_COUNT_OF(dirs); i++) {
-        (void)snprintf(path, sizeof path, "%s/libtrireme_%s.so", dirs[i], name);
-        if (access(path, R_OK) != 0)
-            continue;
-        (void)setenv("UCX_DEBUG_SIGNO", "0", 0);             /* UCX would take SIGHUP, which asks a rank to stop */
-        void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* Open MPI's own plug-ins look for its symbols */
-        const struct tr_mpi_api *api = module ? dlsym(module, TR_MPI_API_SYMBOL) : NULL;
-        if (api && api->version == TR_MPI_API_VERSION)
-            return api;
-        const char *error = api ? "it comes from another build; build both again" : dlerror();
-        (void)snprintf(why, n_why, "%s: %s", path, error ? error : "no reason given");
-    }
-    return NULL;
+    (void)setenv("UCX_DEBUG_SIGNO", "0", 0); /* UCX would take SIGHUP, which asks a rank to stop */
+    return tr_module_symbol(m, TR_MPI_API_SYMBOL);
 }
 
 static const char *can_use(const struct tr_comm_env *env)
 {
-    static char why[TR_PATH_MAX + 256];
     static const char *const starters[] = { "PMI_FD", "PMI_PORT", "OMPI_COMM_WORLD_RANK" };
     bool is_started = env->size == 1;
     for (size_t i = 0; i < TR_COUNT_OF(starters); i++)
         is_started = is_started || getenv(starters[i]);
     if (!is_started)
         return "no MPI started this process; use mpirun, or trireme launch with --comm mpi";
-    return load(library_name(), why, sizeof why) ? NULL : why;
+    struct tr_module *m = module_of_launcher();
+    return load(m) ? NULL : m->why;
 }
 
 struct mpi_errand {
@@ -282,7 +264,8 @@ static enum tr_status check_shm(const struct tr_comm_env *env)
     uint64_t n_local = (uint64_t)(env->n_local > 0 ? env->n_local : env->size), all = n_local * RANK_BYTES;
     uint64_t size = tr_host_disk_size("/dev/shm"), room = tr_host_disk_room("/dev/shm");
     char a[32], b[32], c[32];
-    if (strcmp(library_name(), "mpich") != 0 || !uses_shm || env->size == 1 || (size >= all && room >= RANK_BYTES))
+    if (strcmp(module_of_launcher()->name, "mpich") != 0 || !uses_shm || env->size == 1 ||
+        (size >= all && room >= RANK_BYTES))
         return TR_OK;
     return tr_fail(
         TR_USAGE,
@@ -295,7 +278,7 @@ static enum tr_status check_shm(const struct tr_comm_env *env)
 
 static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **world)
 {
-    char why[TR_PATH_MAX + 256];
+    struct tr_module *module = module_of_launcher();
     struct tr_front_comm *first = NULL;
     enum tr_status st = check_shm(env);
     struct mpi_world *w = st == TR_OK ? calloc(1, sizeof *w) : NULL;
@@ -314,9 +297,9 @@ static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **w
     f->arena_bytes = tr_round_up(env->arena_bytes, TR_COMM_ALIGN);
     f->arena = f->arena_bytes ? aligned_alloc(TR_COMM_ALIGN, f->arena_bytes) : NULL;
     w->n_spins = 40;
-    w->api = load(library_name(), why, sizeof why);
+    w->api = load(module);
     if (st == TR_OK && !w->api)
-        st = tr_fail(TR_USAGE, "%s", why);
+        st = tr_fail(TR_USAGE, "%s", module->why);
     else if (st == TR_OK && (!make_messages(w) || (f->arena_bytes && !f->arena)))
         st = tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
     else if (st == TR_OK)

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TR_MPI_API_VERSION = 1, TR_MPI_ANY = -1 };
+enum { TR_MPI_ANY = -1 };
 #define TR_MPI_API_SYMBOL "tr_mpi_api"
 
 typedef uint64_t tr_mpi_comm;    /* an MPI_Comm */
@@ -21,7 +21,6 @@ typedef uint64_t tr_mpi_request; /* an MPI_Request */
 /* Functions return 0, or MPI's error code. `elem` is 1, 2, 4 or 8 bytes; counts and offsets are in elements. Arrays
  * must live until the request is complete. */
 struct tr_mpi_api {
-    int version;
     const char *name;
     int (*init)(int *rank, int *size, tr_mpi_comm *data, tr_mpi_comm *control); /* blocks: all ranks call it */
     int (*finalize)(void);                                                      /* blocks */

@@ -130,5 +130,5 @@ static void error(int code, char *buf, size_t n_buf)
     (void)snprintf(buf, n_buf, "%s", text);
 }
 
-const struct tr_mpi_api tr_mpi_api = { TR_MPI_API_VERSION, TR_MPI_NAME, init, finalize, split, allgather, allgatherv,
-                                       alltoallv,          bcast,       send, recv,     test,  cancel,    error };
+const struct tr_mpi_api tr_mpi_api = { TR_MPI_NAME, init, finalize, split, allgather, allgatherv, alltoallv,
+                                       bcast,       send, recv,     test,  cancel,    error };

@@ -342,7 +342,7 @@ static void close_nccl(struct tr_comm *base)
     free(c);
 }
 
-extern "C" enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world)
+static enum tr_status open_above(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world)
 {
     struct nccl_world *w = (struct nccl_world *)calloc(1, sizeof *w);
     if (!w)
@@ -375,3 +375,5 @@ extern "C" enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct t
 
 const struct tr_comm_ops tr_comm_nccl = { "nccl", NULL,     NULL,  split,      reserve,    post,
                                           run,    wait_for, check, abort_nccl, close_nccl, waited_us };
+
+extern "C" TR_EXPORT const struct tr_comm_above tr_comm_of_module = { open_above };

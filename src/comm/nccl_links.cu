@@ -16,10 +16,8 @@ enum { CLOSE_US = 10 * 1000 * 1000, ID_WORDS = sizeof(ncclUniqueId) / sizeof(int
 
 enum tr_status tr_nccl_load(struct nccl_api *fn)
 {
-    static const char *const names[] = { "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "libnccl.so" };
-    void *so = NULL;
-    for (size_t i = 0; i < TR_COUNT_OF(names) && !so; i++)
-        so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    static const char *const names[] = { "libnccl.so.2", "libnccl.so", NULL };
+    void *so = tr_library_nvidia(names);
     bool is_whole = so != NULL;
 #define X(f) is_whole = is_whole && (fn->f = (decltype(fn->f))dlsym(so, #f)) != NULL;
     TR_NCCL_LIST(X)

@@ -176,7 +176,7 @@ void tr_config_man_all(struct tr_str *out)
                 "and nothing was written;\n70 a bug or the fault of the machine; 75 retry: stopped by a signal, and "
                 "saved; 78 do not requeue;\n143 stopped by a signal before it could save.\n.SH ENVIRONMENT\n.TP\n"
                 "\\fBTRIREME_NAME\\fR\nThe option of that name, below the command line and files.\n.TP\n"
-                "\\fBTRIREME_MODULES\\fR\nDirectory where modules (MPI) are looked for first.\n.SH FILES\n.TP\n"
+                "\\fBTRIREME_MODULES\\fR\nDirectory where modules (CUDA, MPI) are looked for first.\n.SH FILES\n.TP\n"
                 "\\fIOUTPUT\\fR/events.jsonl\nWhat a run reported, one JSON object a line.\n.TP\n"
                 "\\fIOUTPUT\\fR/checkpoint\\-\\fISTEP\\fR\nA checkpoint, which is a Hugging Face directory.\n");
 }

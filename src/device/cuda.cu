@@ -279,5 +279,6 @@ static enum tr_status open_gpu(struct tr_device *d)
     return TR_OK;
 }
 
-extern "C" const struct tr_device_row tr_cuda_row = { "cuda",    false,   true,     is_present, open_gpu,
-                                                      close_gpu, &memory, &streams, &capture,   &tr_cuda_marks };
+extern "C" TR_EXPORT const struct tr_device_row tr_device_row_of_module = {
+    "cuda", false, true, is_present, open_gpu, close_gpu, &memory, &streams, &capture, &tr_cuda_marks, NULL
+};

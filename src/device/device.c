@@ -4,20 +4,46 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#ifndef TR_HAS_CUDA
-static const struct tr_device_row tr_cuda_row = { .name = "cuda",
-                                                  .is_offered = true }; /* only for plans: it has no open */
-#endif
+static struct tr_module cuda_module = { .name = "cuda",
+                                        .get = "install the package trireme-cuda of this release, or build the module "
+                                               "where nvcc is (cmake --preset cuda)" };
+/* What plans need of it; the whole row is in the module (cuda.cu). */
+static const struct tr_device_row tr_cuda_row = { .name = "cuda", .is_offered = true, .module = &cuda_module };
 
 /* Fastest first: tr_device_best takes the first one that is present. */
 static const struct tr_device_row *const rows[] = { &tr_cuda_row, &tr_cpu_row, &tr_phantom_row, &tr_threads_row };
 
-const struct tr_device_row *tr_device_row(const char *name)
+static const struct tr_device_row *listed(const char *name)
 {
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
         if (strcmp(rows[i]->name, name) == 0)
             return rows[i];
     return NULL;
+}
+
+/* The row of the module where there is one. */
+static const struct tr_device_row *whole(const struct tr_device_row *row)
+{
+    const struct tr_device_row *own = row->module ? tr_module_symbol(row->module, TR_DEVICE_ROW_SYMBOL) : NULL;
+    return own ? own : row;
+}
+
+const struct tr_device_row *tr_device_row(const char *name)
+{
+    const struct tr_device_row *row = listed(name);
+    return row ? whole(row) : NULL;
+}
+
+struct tr_module *tr_device_module(const char *device)
+{
+    const struct tr_device_row *row = listed(device);
+    return row ? row->module : NULL;
+}
+
+const void *tr_device_symbol(const char *device, const char *symbol)
+{
+    struct tr_module *m = tr_device_module(device);
+    return m ? tr_module_symbol(m, symbol) : NULL;
 }
 
 bool tr_device_is_present(const struct tr_device_row *row)
@@ -28,17 +54,17 @@ bool tr_device_is_present(const struct tr_device_row *row)
 const struct tr_device_row *tr_device_best(void)
 {
     size_t i = 0;
-    while (!rows[i]->is_offered || !tr_device_is_present(rows[i])) /* ends at cpu, which is always present */
+    while (!rows[i]->is_offered || !tr_device_is_present(whole(rows[i]))) /* ends at cpu, which is always present */
         i++;
-    return rows[i];
+    return whole(rows[i]);
 }
 
-/* The devices that a user of this build may choose: "cuda, cpu". */
+/* The devices that a user may choose: "cuda, cpu". */
 static const char *offered(char *buf, size_t n)
 {
     buf[0] = 0;
     for (size_t i = 0, at = 0; i < TR_COUNT_OF(rows) && at < n; i++)
-        if (rows[i]->is_offered && rows[i]->open)
+        if (rows[i]->is_offered)
             at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", rows[i]->name);
     return buf;
 }
@@ -49,10 +75,9 @@ enum tr_status tr_device_open(const char *name, struct tr_device *out)
     char legal[64];
     *out = (struct tr_device){ 0 };
     if (!row)
-        return tr_fail(TR_USAGE, "device \"%s\" is not known; this build has: %s", name, offered(legal, sizeof legal));
+        return tr_fail(TR_USAGE, "device \"%s\" is not known; there are: %s", name, offered(legal, sizeof legal));
     if (!row->open)
-        return tr_fail(TR_USAGE, "device \"%s\" is not in this build, which has: %s; build with cmake --preset %s",
-                       name, offered(legal, sizeof legal), name);
+        return tr_fail(TR_USAGE, "device %s: %s; or use --device cpu", name, row->module->why);
     out->row = row;
     enum tr_status st = row->open(out);
     if (st != TR_OK)

@@ -84,14 +84,21 @@ struct tr_device_row {
     const char *name;
     bool is_host;                                /* the host may read and write the reserved memory */
     bool is_offered;                             /* a user may choose it */
-    bool (*is_present)(void);                    /* NULL: present in every build that has it */
-    enum tr_status (*open)(struct tr_device *d); /* NULL: this build can only plan for it */
+    bool (*is_present)(void);                    /* NULL: present wherever it can be opened */
+    enum tr_status (*open)(struct tr_device *d); /* NULL: without its module one can only plan for it */
     void (*close)(struct tr_device *d);
     const struct tr_memory_ops *memory;
     const struct tr_stream_ops *stream;
     const struct tr_capture_ops *capture; /* NULL: the device cannot record */
     const struct tr_mark_ops *mark;       /* NULL: the host's clock */
+    struct tr_module *module; /* where the whole row is, as TR_DEVICE_ROW_SYMBOL; NULL: this is the whole row */
 };
+#define TR_DEVICE_ROW_SYMBOL "tr_device_row_of_module"
+
+/* The module of a device; NULL: it has none. A column of kernels and an engine of communication may be there too:
+ * tr_device_symbol finds their tables; NULL: the device has no module, or the module's `why` says what is wrong. */
+struct tr_module *tr_device_module(const char *device);
+const void *tr_device_symbol(const char *device, const char *symbol);
 
 struct tr_device {
     const struct tr_device_row *row;
@@ -106,12 +113,13 @@ struct tr_device {
     char cause[256];
 };
 
-/* NULL: no row has this name. Devices that are not in this build have rows too, because plans need their facts. */
+/* NULL: no row has this name. A device whose module is not here has a row too, because plans need its facts. */
 const struct tr_device_row *tr_device_row(const char *name);
 /* The fastest device that is present and that a user may choose. */
 const struct tr_device_row *tr_device_best(void);
 bool tr_device_is_present(const struct tr_device_row *row);
-/* TR_USAGE names the devices of this build. tr_device_close accepts a zeroed struct. */
+/* TR_USAGE names the devices that there are, or says why a module cannot be opened. tr_device_close accepts a zeroed
+ * struct. */
 enum tr_status tr_device_open(const char *name, struct tr_device *out);
 void tr_device_close(struct tr_device *d);
 

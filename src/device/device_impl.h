@@ -6,10 +6,7 @@
 
 extern const struct tr_device_row tr_cpu_row, tr_phantom_row; /* host.c */
 extern const struct tr_device_row tr_threads_row;             /* threads.c */
-#ifdef TR_HAS_CUDA
-extern const struct tr_device_row tr_cuda_row; /* cuda.cu */
-extern const struct tr_mark_ops tr_cuda_marks; /* marks.cu */
-#endif
+extern const struct tr_mark_ops tr_cuda_marks;                /* marks.cu, in the module */
 
 /* host.c: pages of the host. */
 enum tr_status tr_pages_reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base);

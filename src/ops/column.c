@@ -1,12 +1,7 @@
 /* column.c - the table of kernel columns, and the rule about dtypes that all of them share. */
 #include "ops/cpu/gemm.h"
 #include "ops/cuda/scratch.h"
-
-#ifdef TR_HAS_CUDA
-#define IF_CUDA(x) x
-#else
-#define IF_CUDA(x) NULL
-#endif
+#include <pthread.h>
 
 static void no_arithmetic(const struct tr_call *c)
 {
@@ -55,15 +50,12 @@ static const char *cuda_refuses(const struct tr_call *c)
     return refuses_dtype(c);
 }
 
-static const struct tr_column columns[] = {
+/* A column without a kernel has them in the module of its device. */
+static struct tr_column columns[] = {
     { .name = "cuda",
       .device = "cuda",
-      .kernel = IF_CUDA(tr_cuda_kernel),
       .refuses = cuda_refuses,
       .scratch = tr_cuda_scratch,
-      .update = IF_CUDA(tr_cuda_updates),
-      .open = IF_CUDA(tr_cuda_library_open),
-      .close = IF_CUDA(tr_cuda_library_close),
       .fuses = true,
       .may_reorder = true },
     { .name = "cpu",
@@ -91,13 +83,30 @@ static const struct tr_column columns[] = {
       .add_terms = TR_GEMM_KC },
 };
 
+static void join_modules(void)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(columns); i++) {
+        struct tr_column *c = &columns[i];
+        const struct tr_column_code *code = c->kernel ? NULL : tr_device_symbol(c->device, TR_COLUMN_SYMBOL);
+        if (!code)
+            continue;
+        c->kernel = code->kernel;
+        c->update = code->update;
+        c->open = code->open;
+        c->close = code->close;
+    }
+}
+
 const struct tr_column *tr_column_at(size_t i)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, join_modules);
     return i < TR_COUNT_OF(columns) ? &columns[i] : NULL;
 }
 
 const struct tr_column *tr_column_of(const char *device)
 {
+    (void)tr_column_at(0); /* modules are joined */
     return TR_ROW(columns, device);
 }
 

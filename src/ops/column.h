@@ -8,7 +8,7 @@
 
 struct tr_column {
     const char *name, *device;              /* the column's name; the device whose memory its kernels read */
-    tr_kernel (*kernel)(enum tr_opcode op); /* NULL: this build has no such kernels */
+    tr_kernel (*kernel)(enum tr_opcode op); /* NULL: the kernels are in a module that is not here */
     /* Why the column cannot run this call; NULL: it can. Reads no data. */
     const char *(*refuses)(const struct tr_call *c);
     /* Bytes of scratch that a call of these shapes needs. Reads no data. */
@@ -26,6 +26,15 @@ struct tr_column {
     int64_t add_terms;
     bool may_reorder; /* with any_order set, kernels may use a non-deterministic order of sums */
 };
+
+/* The slots of a column whose kernels are in the module of their device. */
+struct tr_column_code {
+    tr_kernel (*kernel)(enum tr_opcode op);
+    void (*update)(const struct tr_call *c, int n);
+    enum tr_status (*open)(struct tr_device *d, bool may_choose);
+    void (*close)(struct tr_device *d);
+};
+#define TR_COLUMN_SYMBOL "tr_column_of_module"
 
 enum { TR_UPDATES_MAX = 32 };
 

@@ -182,7 +182,7 @@ static void every_row_keeps_the_contract(void **state)
     }
 }
 
-/* Plans need the facts of devices that are not in this build; users are offered none of the test devices. */
+/* Plans need the facts of devices whose module is not here; users are offered none of the test devices. */
 static void rows_are_found_by_name(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void rows_are_found_by_name(void **state)
     assert_true(tr_device_best()->is_offered && tr_device_is_present(tr_device_best()));
     assert_false(tr_device_row("phantom")->is_offered || tr_device_row("threads")->is_offered);
     assert_int_equal(tr_device_open("abacus", &d), TR_USAGE);
-    assert_non_null(strstr(tr_error_text(), "device \"abacus\" is not known; this build has: "));
+    assert_non_null(strstr(tr_error_text(), "device \"abacus\" is not known; there are: "));
     tr_device_close(&d);
 }
 

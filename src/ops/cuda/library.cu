@@ -1,14 +1,15 @@
 /* library.cu - the CUDA column of the op table, and the libraries behind it.
  *
- * cuBLASLt and cuDNN are opened by name when a GPU is opened: the program starts without them, and names a missing one
- * only when it is needed. Without cuDNN attention runs on our kernels, which are slower for rows of one document.
+ * cuBLASLt and cuDNN are opened by name when a GPU is opened: the module can be opened without them, and names a
+ * missing one only when it is needed. Without cuDNN attention runs on our kernels, which are slower for rows of one
+ * document.
  */
 #include "ops/cuda/library.cuh"
 #include "ops/cuda/optim.cuh"
 #include <dlfcn.h>
 #include <stdlib.h>
 
-extern "C" tr_kernel tr_cuda_kernel(enum tr_opcode op)
+static tr_kernel kernel_of(enum tr_opcode op)
 {
     static const tr_kernel kernels[] = {
 #define X(id, name) tr_cuda_##id,
@@ -20,21 +21,10 @@ extern "C" tr_kernel tr_cuda_kernel(enum tr_opcode op)
     return kernels[op];
 }
 
-/* Tries the plain name (the loader's paths), then the directory of the toolkit. */
-static void *open_library(const char *name)
-{
-    char path[256];
-    void *so = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!so && tr_format(path, sizeof path, "/usr/local/cuda/lib64/%s", name) == TR_OK)
-        so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    return so;
-}
-
 static bool load_lt(struct tr_cuda_library *l)
 {
-    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12" };
-    for (size_t i = 0; i < TR_COUNT_OF(names) && !l->lt_so; i++)
-        l->lt_so = open_library(names[i]);
+    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12", NULL };
+    l->lt_so = tr_library_nvidia(names);
     bool is_whole = l->lt_so != NULL;
 #define X(f) is_whole = is_whole && (l->fn.f = (decltype(l->fn.f))dlsym(l->lt_so, #f)) != NULL;
     TR_LT_LIST(X)
@@ -44,9 +34,8 @@ static bool load_lt(struct tr_cuda_library *l)
 
 static bool load_dnn(struct tr_cuda_library *l)
 {
-    l->dnn_so = open_library("libcudnn.so.9");
-    if (!l->dnn_so)
-        l->dnn_so = open_library("libcudnn_graph.so.9");
+    static const char *const names[] = { "libcudnn.so.9", "libcudnn_graph.so.9", NULL };
+    l->dnn_so = tr_library_nvidia(names);
     bool is_whole = l->dnn_so != NULL;
 #define X(f) is_whole = is_whole && (l->fn.f = (decltype(l->fn.f))dlsym(l->dnn_so, #f)) != NULL;
     TR_DNN_LIST(X)
@@ -54,31 +43,7 @@ static bool load_dnn(struct tr_cuda_library *l)
     return is_whole;
 }
 
-extern "C" enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_choose)
-{
-    struct tr_cuda_library *l = (struct tr_cuda_library *)calloc(1, sizeof *l);
-    if (!l)
-        return tr_fail(TR_NOMEM, "device cuda: out of memory");
-    l->memory.fd = -1;
-    l->may_choose = may_choose;
-    d->library = l;
-    if (!load_lt(l)) {
-        tr_cuda_library_close(d);
-        return tr_fail(TR_USAGE, "device cuda: libcublasLt.so is missing or too old; put the CUDA toolkit's lib64 into "
-                                 "LD_LIBRARY_PATH");
-    }
-    if (l->fn.cublasLtCreate(&l->lt) != CUBLAS_STATUS_SUCCESS || cudaEventCreate(&l->start) != cudaSuccess ||
-        cudaEventCreate(&l->stop) != cudaSuccess || tr_cuda_updates8_open() != cudaSuccess) {
-        tr_cuda_library_close(d);
-        return tr_fail(TR_IO, "device cuda: cuBLASLt could not start");
-    }
-    tr_gemm_memory_open(&l->memory, l->fn.cublasLtGetVersion(), d->capability, d->n_units);
-    if (load_dnn(l) && l->fn.cudnnCreate(&l->dnn) == CUDNN_STATUS_SUCCESS)
-        (void)l->fn.cudnnSetStream(l->dnn, (cudaStream_t)tr_device_stream(d, TR_STREAM_COMPUTE));
-    return TR_OK;
-}
-
-extern "C" void tr_cuda_library_close(struct tr_device *d)
+static void close_library(struct tr_device *d)
 {
     struct tr_cuda_library *l = (struct tr_cuda_library *)d->library;
     if (!l)
@@ -105,3 +70,30 @@ extern "C" void tr_cuda_library_close(struct tr_device *d)
     free(l);
     d->library = NULL;
 }
+
+static enum tr_status open_library(struct tr_device *d, bool may_choose)
+{
+    struct tr_cuda_library *l = (struct tr_cuda_library *)calloc(1, sizeof *l);
+    if (!l)
+        return tr_fail(TR_NOMEM, "device cuda: out of memory");
+    l->memory.fd = -1;
+    l->may_choose = may_choose;
+    d->library = l;
+    if (!load_lt(l)) {
+        close_library(d);
+        return tr_fail(TR_USAGE, "device cuda: libcublasLt.so is missing or too old; put the CUDA toolkit's lib64 into "
+                                 "LD_LIBRARY_PATH");
+    }
+    if (l->fn.cublasLtCreate(&l->lt) != CUBLAS_STATUS_SUCCESS || cudaEventCreate(&l->start) != cudaSuccess ||
+        cudaEventCreate(&l->stop) != cudaSuccess || tr_cuda_updates8_open() != cudaSuccess) {
+        close_library(d);
+        return tr_fail(TR_IO, "device cuda: cuBLASLt could not start");
+    }
+    tr_gemm_memory_open(&l->memory, l->fn.cublasLtGetVersion(), d->capability, d->n_units);
+    if (load_dnn(l) && l->fn.cudnnCreate(&l->dnn) == CUDNN_STATUS_SUCCESS)
+        (void)l->fn.cudnnSetStream(l->dnn, (cudaStream_t)tr_device_stream(d, TR_STREAM_COMPUTE));
+    return TR_OK;
+}
+
+extern "C" TR_EXPORT const struct tr_column_code tr_column_of_module = { kernel_of, tr_cuda_updates, open_library,
+                                                                         close_library };

@@ -45,6 +45,7 @@ __device__ static inline float root(float x) /* one instruction, within 1 ulp */
 }
 
 /* n updates of one op: several tensors in one launch. */
+void tr_cuda_updates(const struct tr_call *c, int n);
 void tr_cuda_updates8(const struct tr_call *c, int n);
 /* Puts the tables of 8-bit moments on the device. */
 cudaError_t tr_cuda_updates8_open(void);

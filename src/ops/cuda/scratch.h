@@ -4,13 +4,10 @@
 
 #include "ops/ops.h"
 
-/* The slots of the CUDA column (column.c). Kernels cover every op. Data and scratch are device memory; a kernel starts
- * its work on the call's stream and notes failures at the call's device. tr_cuda_scratch is in every build. */
+/* The scratch of the CUDA column (column.c): in the program, because plans need it. Its kernels are in the module
+ * (library.cu). They cover every op; data and scratch are device memory; a kernel starts its work on the call's stream
+ * and notes failures at the call's device. */
 size_t tr_cuda_scratch(const struct tr_call *c, int n_threads);
-tr_kernel tr_cuda_kernel(enum tr_opcode op);
-void tr_cuda_updates(const struct tr_call *c, int n);
-enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_choose); /* cuBLASLt and cuDNN */
-void tr_cuda_library_close(struct tr_device *d);
 
 enum {
     TR_CUDA_WORKSPACE = 64 << 20, /* bytes for a matrix product; more never made one faster on Hopper */

@@ -1,0 +1,7 @@
+/* module_stamp.c - the stamp of this build, compiled into the program and into every module. tools/stamp.cmake writes
+ * the hash. */
+#include "base/module.h"
+
+#include <module_stamp.h>
+
+TR_EXPORT const char tr_module_stamp[] = TR_VERSION " " TR_MODULE_HASH;
