@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# examples/slurm/train.sbatch under the distribution's Slurm, two nodes on this host: it runs to its end, and after a preemption is
-# requeued, goes on, and ends with the bits of a run that nobody disturbed.
+# The distribution's Slurm, two nodes on this host. `srun` with one agent a node finds everything in Slurm's environment; and
+# examples/slurm/train.sbatch is preempted by a signal, then requeued by force, goes on each time, and ends with the bits of a run that
+# nobody disturbed.
 . "$(dirname "$0")/../cli/common.sh"
 unset RANK WORLD_SIZE
 skip() { echo "skipped: $*"; exit 77; }
-[ -n "${TR_SLURM:-}" ] || skip "it starts daemons; TR_SLURM=1 runs it"
 [ "$(id -u)" = 0 ] || skip "slurmd needs root"
 for c in slurmctld slurmd munged sbatch; do command -v $c >/dev/null || skip "no $c (apt install slurmctld slurmd slurm-client munge)"; done
 [ -e "$(dirname "$TRIREME")/libtrireme_mpich.so" ] || skip "no MPICH"
@@ -63,24 +63,33 @@ options=(--model "$work/model" --data "$work/train.jsonl" --sequence_length 32 -
     --max_steps 40 --save_steps 5 --learning_rate 1e-2 --threads 1 --quiet)
 export TR_PROGRAM=$TRIREME TR_RDZV_HOST=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output "$work/clean"
-TR_FAIL=train.after_step:delay1500:8 sbatch --parsable --chdir="$work" --output="$work/job.log" "$source_dir/examples/slurm/train.sbatch" \
-    "${options[@]}" --output "$work/out" >job
+
+expect 0 timeout -k 1 60 srun -N 2 --ntasks-per-node 1 --export=ALL "$TRIREME" launch --rdzv "127.0.0.1:$((port + 3))" train \
+    "${options[@]}" --max_steps 6 --output "$work/srun" # the names of these nodes are not in any DNS, hence --rdzv
+grep -qs '"event":"end"' srun/events.jsonl || fail "no end: $(cat stdout stderr)"
+grep -qh 'Slurm: 2 nodes, this is 1' stderr stdout || fail "the environment of Slurm was not used: $(cat stdout stderr)"
+
+# wait_for STATE STEP: the job is in that state, and its log has that step.
+state_of() { scontrol -o show job "$job" | sed -n 's/.*JobState=\([A-Z]*\).*/\1/p'; }
+wait_for() {
+    for _ in $(seq 600); do
+        state=$(state_of)
+        # A requeued job waits for two minutes by default.
+        [ "$state" != PENDING ] || scontrol update JobId="$job" StartTime=now 2>/dev/null || true
+        [ "$state" = "$1" ] && grep -Eqs "\"event\":\"step\".*\"step\":$2[,}]" out/events.jsonl && return
+        sleep 0.1
+    done
+    fail "the job is $state, not $1 at step $2: $(cat job.log; tail -n 3 out/events.jsonl)"
+}
+TR_FAIL=train.after_step:delay1500:8 sbatch --parsable --chdir="$work" --output="$work/job.log" --open-mode=append \
+    "$source_dir/examples/slurm/train.sbatch" "${options[@]}" --output "$work/out" >job
 job=$(cat job)
-for _ in $(seq 300); do
-    ! grep -qs '"event":"step"' out/events.jsonl || break
-    sleep 0.1
-done
-grep -qs '"event":"step"' out/events.jsonl || fail "no step: $(cat job.log; squeue)"
+wait_for RUNNING 7
 scancel --signal=USR1 --batch "$job" # what Slurm sends when time is nearly up
-for _ in $(seq 900); do
-    state=$(scontrol -o show job "$job" | sed -n 's/.*JobState=\([A-Z]*\).*/\1/p')
-    [ "$state" != COMPLETED ] || break
-    # A requeued job waits for two minutes by default.
-    [ "$state" != PENDING ] || scontrol update JobId="$job" StartTime=now 2>/dev/null || true
-    sleep 0.2
-done
-[ "$state" = COMPLETED ] || fail "the job is $state: $(cat job.log)"
+wait_for RUNNING 14
+scontrol requeue "$job" # SIGTERM to every step, and SIGKILL after KillWait
+wait_for COMPLETED 40
 grep -q 'trireme ended with 75' job.log || fail "it was not preempted: $(cat job.log)"
-scontrol -o show job "$job" | grep -q 'Restarts=1' || fail "it was not requeued: $(scontrol show job "$job")"
+scontrol -o show job "$job" | grep -q 'Restarts=2' || fail "it was not requeued twice: $(scontrol show job "$job")"
 same clean/model.safetensors out/model.safetensors
-echo "two nodes under slurm: saved at the signal, requeued, and the bits of one node"
+echo "two nodes under slurm: by srun; saved at the signal, requeued twice, and the bits of one node"
