@@ -84,6 +84,7 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
                            .key_file = f->key_file,
                            .key_fd = f->key_fd,
                            .any_interface = f->any_interface,
+                           .metrics_port = f->metrics_port,
                            .join_us = f->join_s * 1000000,
                            .max_restarts = f->max_restarts,
                            .log_rank = f->log_rank,

@@ -306,12 +306,14 @@ enum tr_status tr_nodes_run(struct launch_job *j, struct tr_launch_end *end)
             st = run_group(n);
             continue;
         }
-        struct pollfd p[2] = { { .fd = j->signal_fd, .events = POLLIN },
-                               { .fd = tr_net_fd(n->net), .events = POLLIN } };
+        struct pollfd p[3] = { { .fd = j->signal_fd, .events = POLLIN },
+                               { .fd = tr_net_fd(n->net), .events = POLLIN },
+                               { .fd = tr_probe_fd(j), .events = POLLIN } };
         int64_t wait_us = n->tick_us - tr_clock_us();
-        poll(p, 2, wait_us > 0 ? (int)(wait_us / 1000 + 1) : 0);
+        poll(p, 3, wait_us > 0 ? (int)(wait_us / 1000 + 1) : 0);
         tr_signals_take(j, 0);
         tr_nodes_pump(j);
+        tr_probe_serve(j);
     }
     tr_net_drain(n->net, LAST_SEND_US);
     end->exit_code = j->stop_sig && n->a.exit_code == TR_EXIT_RETRY ? tr_stop_exit_code(j) : n->a.exit_code;

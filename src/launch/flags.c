@@ -28,6 +28,7 @@ enum flag_kind {
     RESTARTS,
     LOG_DIR,
     LOG_RANK,
+    METRICS_PORT,
     UNUSED,
     UNUSED_SWITCH,
     REFUSED,
@@ -59,6 +60,8 @@ static const struct flag flags[] = {
     { "max_restarts", "", RESTARTS, "N", "times the group is restarted after a failure [0]" },
     { "log_dir", "", LOG_DIR, "DIR", "where rank-NNNN.log go [OUTPUT/logs]" },
     { "log_rank", "local_ranks_filter", LOG_RANK, "K", "rank whose output is shown [0]" },
+    { "metrics_port", "", METRICS_PORT, "[ADDR:]PORT",
+      "serve /healthz, /readyz, /livez and /metrics over HTTP [not at all; ADDR 127.0.0.1]" },
     { "help", "", HELP, NULL, "this text" },
     { "standalone", "", STANDALONE, NULL, "one node, whatever the environment says" },
     { "no_python", "", UNUSED_SWITCH, NULL, NULL },
@@ -249,6 +252,9 @@ static enum tr_status set_flag(const struct flag *f, const char *value, struct t
         return value[0] ? TR_OK : tr_fail(TR_USAGE, "the name of the directory is empty");
     case LOG_RANK:
         return parse_int(value, 0, TR_LAUNCH_RANKS_MAX - 1, &out->log_rank);
+    case METRICS_PORT:
+        out->metrics_port = value;
+        return TR_OK;
     case REFUSED:
         return tr_fail(TR_USAGE, "launch starts verbs of trireme, not other programs");
     case HELP:

@@ -173,6 +173,11 @@ const char *tr_hang_text(const struct launch_job *j)
     return j->hang->text[0] ? j->hang->text : NULL;
 }
 
+int64_t tr_hang_step(struct launch_job *j, const struct rank *r)
+{
+    return r->pidfd >= 0 && read_page(j, r) ? j->hang->page.step : -1;
+}
+
 void tr_hang_where(struct launch_job *j, const struct rank *r, struct tr_str *out)
 {
     char where[64];

@@ -191,6 +191,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     if (l->has_mpi || l->n_nodes_max > 1)
         TR_TRY(tr_pmi_open(l->n_ranks, j.id, &j.pmi));
     fill_standard_fds();
+    TR_TRY(tr_probe_open(&j));
     TR_TRY(take_signals(&j));
     st = l->n_nodes_max > 1 ? tr_nodes_open(&j) : TR_OK;
     if (st == TR_OK)
@@ -205,6 +206,7 @@ out:
     tr_str_release(&j.out.held);
     tr_str_release(&j.err.held);
     tr_nodes_close(&j);
+    tr_probe_close(&j);
     tr_pmi_close(j.pmi);
     tr_hang_close(j.hang);
     free(j.ranks);

@@ -22,9 +22,10 @@ struct tr_launch_flags {
     const char *key_file;       /* NULL: generations/key in the output directory */
     int key_fd;                 /* -1: none */
     bool any_interface;
-    int64_t join_s;      /* 0: 600 */
-    const char *log_dir; /* NULL: not given */
-    char endpoint[64];   /* of --master-addr and --master-port */
+    int64_t join_s;           /* 0: 600 */
+    const char *log_dir;      /* NULL: not given */
+    const char *metrics_port; /* [ADDR:]PORT; NULL: not given */
+    char endpoint[64];        /* of --master-addr and --master-port */
     int master_port;
     bool is_standalone;
     const char *where;     /* the scheduler whose environment gave defaults; NULL: none */
@@ -45,6 +46,7 @@ struct tr_launch {
     int n_ranks, max_restarts;               /* max_restarts: of the job; n_ranks: of this node */
     int n_nodes_min, n_nodes_max, node_rank; /* as in tr_launch_flags; n_nodes_max <= 1: no other nodes */
     const char *rdzv, *rdzv_id, *local_addr, *key_file;
+    const char *metrics_port; /* [ADDR:]PORT where the agent answers probes; NULL: nowhere */
     int key_fd;
     bool any_interface;
     int64_t join_us;

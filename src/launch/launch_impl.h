@@ -82,7 +82,8 @@ struct launch_job {
     const char *log_root, *log_beneath; /* log_dir as the directory that the user has named, and ours in it or "" */
     bool has_log_dir;                   /* the directory exists, or may be made */
     struct hang *hang;
-    struct pmi *pmi; /* NULL: the ranks do not use MPI */
+    struct pmi *pmi;     /* NULL: the ranks do not use MPI */
+    struct probe *probe; /* NULL: nobody may ask */
     cpu_set_t cores;
     int n_cores; /* 0: unknown */
 
@@ -121,7 +122,7 @@ void tr_cores_find(struct launch_job *j);
 enum tr_status tr_rank_spawn(struct launch_job *j, struct rank *r);
 void tr_rank_signal(const struct rank *r, int sig);
 
-enum { N_POLLS_FIXED = 4, N_POLLS_RANK = 4 };
+enum { N_POLLS_FIXED = 5, N_POLLS_RANK = 4 };
 
 /* pmi.c: the service through which MPICH ranks find each other. */
 struct pmi;
@@ -153,6 +154,13 @@ enum tr_status tr_group_run(struct launch_job *j);
 bool tr_signals_take(struct launch_job *j,
                      int64_t wait_us); /* true: the launcher has received a request to stop, now or before */
 
+/* probe.c: answers of the agent over HTTP. Without a probe all but tr_probe_open do nothing. */
+struct probe;
+enum tr_status tr_probe_open(struct launch_job *j); /* where the user wants none: none */
+void tr_probe_close(struct launch_job *j);
+int tr_probe_fd(const struct launch_job *j); /* to poll; -1: none */
+void tr_probe_serve(struct launch_job *j);   /* answers what has arrived; never waits */
+
 /* hang.c: which rank hangs, and what each rank does. */
 struct hang;
 enum { TR_LOOK_US = 100 * 1000 };
@@ -161,6 +169,7 @@ void tr_hang_close(struct hang *h);                                 /* NULL is f
 void tr_hang_clear(struct launch_job *j);                           /* before a new generation */
 const struct rank *tr_hang_look(struct launch_job *j, int64_t now); /* every TR_LOOK_US; NULL: all ranks move */
 const char *tr_hang_text(const struct launch_job *j);               /* describes the rank that hangs; NULL: none does */
+int64_t tr_hang_step(struct launch_job *j, const struct rank *r);   /* the step that a rank is in; -1: none yet */
 void tr_hang_where(struct launch_job *j, const struct rank *r,
                    struct tr_str *out);                        /* JSON members: phase, step, collective */
 void tr_hang_flight(struct launch_job *j, struct tr_str *out); /* the last actions of all ranks, one line per rank */

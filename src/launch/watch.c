@@ -55,9 +55,13 @@ static void on_signal(struct launch_job *j, int sig, bool is_ctrl_c)
 bool tr_signals_take(struct launch_job *j, int64_t wait_us)
 {
     struct signalfd_siginfo si;
-    struct pollfd p = { .fd = j->signal_fd, .events = POLLIN };
-    if (wait_us > 0)
-        poll(&p, 1, (int)(wait_us / 1000));
+    struct pollfd p[2] = { { .fd = j->signal_fd, .events = POLLIN }, { .fd = tr_probe_fd(j), .events = POLLIN } };
+    for (int64_t until = tr_clock_us() + wait_us; wait_us > 0; wait_us = until - tr_clock_us()) {
+        int n = poll(p, 2, (int)((wait_us + 999) / 1000));
+        tr_probe_serve(j);
+        if (n < 0 || p[0].revents)
+            break;
+    }
     while (read(j->signal_fd, &si, sizeof si) == (ssize_t)sizeof si)
         on_signal(j, (int)si.ssi_signo, si.ssi_signo == SIGINT && si.ssi_code == SI_KERNEL);
     return j->n_signals > 0;
@@ -228,6 +232,7 @@ static void wait_for_events(struct launch_job *j)
     p[1] = (struct pollfd){ .fd = j->out.held.n ? j->out.fd : -1, .events = POLLOUT };
     p[2] = (struct pollfd){ .fd = j->err.held.n ? j->err.fd : -1, .events = POLLOUT };
     p[3] = (struct pollfd){ .fd = tr_nodes_fd(j), .events = POLLIN };
+    p[4] = (struct pollfd){ .fd = tr_probe_fd(j), .events = POLLIN };
     for (int i = 0; i < j->l->n_ranks; i++) {
         const struct rank *r = &j->ranks[i];
         p[n++] = (struct pollfd){ .fd = r->pidfd, .events = POLLIN };
@@ -293,6 +298,7 @@ enum tr_status tr_group_run(struct launch_job *j)
     while (j->n_running > 0) {
         wait_for_events(j);
         tr_nodes_pump(j);
+        tr_probe_serve(j);
         tr_logs_retry(j);
         int64_t now = tr_clock_us();
         decide(j, now);

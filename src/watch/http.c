@@ -5,6 +5,7 @@
  * stream carries no data, only that there is some: a slow client misses nothing but the news of the moment, and nothing
  * queues up for it. libmicrohttpd is opened at run time, so that the program starts where it is not installed.
  */
+#include "base/listen.h"
 #include "watch/http_impl.h"
 
 #ifndef TR_HAS_MICROHTTPD
@@ -399,7 +400,7 @@ enum tr_status tr_watch_serve(struct tr_watch_run *const *runs, size_t n_runs, c
 {
     enum tr_status st = TR_OK;
     struct server s = { .runs = runs, .n_runs = n_runs };
-    struct listener at = { .fd = -1 };
+    struct tr_listener at = { .fd = -1 };
     struct MHD_Daemon *d = NULL;
     struct sigaction stop = { .sa_handler = on_signal }, old[3];
     static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
@@ -408,7 +409,7 @@ enum tr_status tr_watch_serve(struct tr_watch_run *const *runs, size_t n_runs, c
         s.client[i].fd = -1;
     TR_TRY(load_library());
     TR_TRY(tr_token_make(s.token));
-    TR_TRY(tr_listen(opt->address, opt->any_interface, &at));
+    TR_TRY(tr_listen("http", opt->address, opt->any_interface, &at));
     (void)snprintf(s.cookie, sizeof s.cookie, "trireme_%d", at.port);
     (void)snprintf(url, sizeof url, "http://%s:%d/?token=%s", at.host, at.port, s.token);
     TR_TRY(start(&s, at.fd, &d));

@@ -28,6 +28,12 @@ def job(spec):
     volumes = {v["name"] for v in need(pod, "volumes", list)}
     for c in need(pod, "containers", list):
         assert {m["name"] for m in c["volumeMounts"]} <= volumes, "a volume is mounted that is not there"
+        for probe, path in ("startupProbe", "/healthz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez"):
+            at = need(c, probe + ".httpGet", dict)
+            assert at == {"path": path, "port": 9090} and {"containerPort": 9090} in c["ports"], at
+            assert set(c[probe]) <= {"httpGet", "periodSeconds", "failureThreshold"}, c[probe]
+        assert '--metrics-port "$POD_IP:9090"' in c["args"][0], "probes ask where nobody listens"
+        assert c["livenessProbe"]["periodSeconds"] * c["livenessProbe"]["failureThreshold"] >= 60, "the agent ends a hang by itself first"
         names = {e["name"] for e in c["env"]} | {"JOB_COMPLETION_INDEX"}
         assert need(c, "command", list) == ["/bin/sh", "-c"] and len(need(c, "args", list)) == 1
         text = c["args"][0]

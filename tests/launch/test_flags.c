@@ -35,11 +35,14 @@ static void refused(const char *words, const char *env, const char *because)
 static void flags_end_where_the_verb_begins(void **state)
 {
     (void)state;
-    assert_int_equal(parse("--nproc-per-node 4 --max_restarts=2 --log-dir d train --nproc 9 --x", NULL), TR_OK);
+    assert_int_equal(
+        parse("--nproc-per-node 4 --max_restarts=2 --log-dir d --metrics-port [::1]:9 train --nproc 9 --x", NULL),
+        TR_OK);
     assert_int_equal(parsed.n_ranks, 4);
+    assert_string_equal(parsed.metrics_port, "[::1]:9");
     assert_int_equal(parsed.max_restarts, 2);
     assert_string_equal(parsed.log_dir, "d");
-    assert_int_equal(parsed.n_words, 5);
+    assert_int_equal(parsed.n_words, 7);
     assert_int_equal(parse("train --nproc_per_node 9", NULL), TR_OK);
     assert_int_equal(parsed.n_ranks, 1);
     assert_int_equal(parsed.n_words, 0);
