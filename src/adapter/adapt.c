@@ -388,16 +388,13 @@ static enum tr_status mark_base(struct adapting *x, int segment)
 
 static enum tr_status adapt_segment(struct adapting *x, int segment)
 {
-    enum tr_status st = TR_OK;
     int program = -1;
-    TR_TRY(find_sites(x, segment));
-    TR_TRY(mark_base(x, segment));
+    TR_PASS(find_sites(x, segment));
+    TR_PASS(mark_base(x, segment));
     if (x->n_sites == 0)
-        goto out;
-    TR_TRY(find_form(x, x->m->segment[segment].program, &program));
-    TR_TRY(tr_model_use_program(x->m, segment, program));
-out:
-    return st;
+        return TR_OK;
+    TR_PASS(find_form(x, x->m->segment[segment].program, &program));
+    return tr_model_use_program(x->m, segment, program);
 }
 
 enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_training)

@@ -340,20 +340,18 @@ static enum tr_status check_duplicates(struct scan *s)
 
 static enum tr_status scan_document(struct scan *s)
 {
-    enum tr_status st = TR_OK;
     if (s->n >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0)
         return fail_at(s, 0, "byte order mark; save the file as UTF-8 without one");
-    TR_TRY(scan_value(s, 0));
+    TR_PASS(scan_value(s, 0));
     if (s->at < s->n)
         return fail_at(s, s->at, "text after the end of the document");
-    TR_TRY(check_duplicates(s));
+    TR_PASS(check_duplicates(s));
     if (s->n_copied) {
         tr_str_add(&s->shorter, s->p + s->n_copied, s->n - s->n_copied);
         if (!tr_str_ok(&s->shorter))
-            st = fail_nomem(s);
+            return fail_nomem(s);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_json_parse(const char *text, size_t n, const char *what, cJSON **out)

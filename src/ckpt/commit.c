@@ -39,19 +39,17 @@ static enum tr_status refuse_locked(int fd, const char *output_dir)
 
 static enum tr_status write_holder(int fd, const char *path, const char *run_id, int64_t generation)
 {
-    enum tr_status st = TR_OK;
     char host[64] = "", job[128], text[256];
     gethostname(host, sizeof host - 1);
     tr_fence_name(job, sizeof job);
-    TR_TRY(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "%s\n", (int)getpid(), host, run_id,
-                     generation, job));
+    TR_PASS(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "%s\n", (int)getpid(), host,
+                      run_id, generation, job));
     if (ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: truncate: %s", path, strerror(errno)));
-    TR_TRY(tr_write_all(fd, path, text, strlen(text)));
+        return tr_fail(TR_IO, "%s: truncate: %s", path, strerror(errno));
+    TR_PASS(tr_write_all(fd, path, text, strlen(text)));
     if (fsync(fd) != 0)
-        st = tr_fail(TR_IO, "%s: fsync: %s", path, strerror(errno));
-out:
-    return st;
+        return tr_fail(TR_IO, "%s: fsync: %s", path, strerror(errno));
+    return TR_OK;
 }
 
 static enum tr_status open_lock(const char *output_dir, int *out)

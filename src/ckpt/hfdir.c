@@ -38,10 +38,9 @@ static bool is_present(const char *dir, const char *name)
 /* The path of a file of the directory that may be opened. */
 static enum tr_status member_path(const char *dir, const char *name, char path[TR_PATH_MAX])
 {
-    enum tr_status st = TR_OK;
     struct stat info;
     char target[TR_PATH_MAX], text[160];
-    TR_TRY(tr_path_join(path, dir, name));
+    TR_PASS(tr_path_join(path, dir, name));
     if (lstat(path, &info) != 0)
         return tr_fail(TR_USAGE, "%s: %s", path, strerror(errno));
     if (!S_ISLNK(info.st_mode))
@@ -51,10 +50,9 @@ static enum tr_status member_path(const char *dir, const char *name, char path[T
         return tr_fail(TR_IO, "%s: readlink: %s", path, strerror(errno));
     target[n] = '\0';
     if (!is_hub_blob(target))
-        st = tr_fail(TR_USAGE, "%s is a link to %s, outside the model directory; put the file itself there", path,
-                     tr_escape(target, text, sizeof text));
-out:
-    return st;
+        return tr_fail(TR_USAGE, "%s is a link to %s, outside the model directory; put the file itself there", path,
+                       tr_escape(target, text, sizeof text));
+    return TR_OK;
 }
 
 static enum tr_status open_shard(const struct tr_hf *hf, const char *dir, const char *name, struct tr_st **out)

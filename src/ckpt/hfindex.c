@@ -118,11 +118,10 @@ static enum tr_status cut(const struct tr_st_entry *entries, size_t n, const int
 
 static enum tr_status build_index(struct tr_hf_plan *p, const struct tr_st_entry *entries, size_t n)
 {
-    enum tr_status st = TR_OK;
     uint64_t n_params = 0, n_size = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t n_elems, n_bytes;
-        TR_TRY(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
+        TR_PASS(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
         n_params += n_elems;
         n_size += n_bytes;
     }
@@ -141,9 +140,8 @@ static enum tr_status build_index(struct tr_hf_plan *p, const struct tr_st_entry
     }
     tr_str_addf(s, "\n  }\n}\n");
     if (!tr_str_ok(s))
-        st = tr_fail(TR_NOMEM, "no memory for the index of %zu tensors", n);
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "no memory for the index of %zu tensors", n);
+    return TR_OK;
 }
 
 enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entries, size_t n_entries,

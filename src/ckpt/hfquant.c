@@ -275,7 +275,6 @@ static enum tr_status open_item(const struct tr_hf *hf, struct tr_hf_item *it)
 
 static enum tr_status make_items(struct interpreting *x)
 {
-    enum tr_status st = TR_OK;
     struct tr_hf *hf = x->hf;
     bool is_quantised = hf->quant.method[0] != 0;
     for (size_t r = 0; r < hf->n_refs; r++) {
@@ -283,17 +282,16 @@ static enum tr_status make_items(struct interpreting *x)
         struct tr_hf_item *it = &hf->items[hf->n];
         if (x->scheme[r]) {
             hf->n++;
-            TR_TRY(make_item(x, r, x->scheme[r], it));
-            st = open_item(hf, it);
+            TR_PASS(make_item(x, r, x->scheme[r], it));
+            enum tr_status st = open_item(hf, it);
             if (st != TR_OK)
-                TR_TRY(tr_fail_at(st, "%s: ", tr_hf_ref_path(hf, r)));
+                return tr_fail_at(st, "%s: ", tr_hf_ref_path(hf, r));
         } else if (!x->is_taken[r] && !(is_quantised && is_unread(t->name))) {
             hf->n++;
             *it = (struct tr_hf_item){ .t = *t, .plane = { (int32_t)r } };
         }
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_hf_interpret(struct tr_hf *hf, const char *dir)

@@ -113,44 +113,41 @@ static enum tr_status check_map(const struct tr_hf *hf, const struct tr_hf_item 
     TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[MAP], 0, 16, map, TR_F32));
     for (int i = 0; i < 16; i++)
         if (!(fabsf(map[i] - tr_q4_values(it->q4)[i]) < 1e-4f))
-            TR_PASS(tr_hf_refuse(it, "value %d of its quant_map is %g, not %s's %g", i, (double)map[i],
-                                 tr_storage_q4(it->q4)->name, (double)tr_q4_values(it->q4)[i]));
+            return tr_hf_refuse(it, "value %d of its quant_map is %g, not %s's %g", i, (double)map[i],
+                                tr_storage_q4(it->q4)->name, (double)tr_q4_values(it->q4)[i]);
     return TR_OK;
 }
 
 static enum tr_status check_nesting(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t n_absmax)
 {
-    enum tr_status st = TR_OK;
     float map[256];
-    TR_TRY(check_plane(hf, it, ABSMAX, "absmax", it->is_nested ? TR_U8 : TR_F32, n_absmax));
+    TR_PASS(check_plane(hf, it, ABSMAX, "absmax", it->is_nested ? TR_U8 : TR_F32, n_absmax));
     if (!it->is_nested)
-        goto out;
-    TR_TRY(check_plane(hf, it, NESTED, "nested_absmax", TR_F32, (n_absmax + TR_Q4_NEST - 1) / TR_Q4_NEST));
-    TR_TRY(check_plane(hf, it, NESTED_MAP, "nested_quant_map", TR_F32, 256));
-    TR_TRY(tr_hf_ref_read(hf, (size_t)it->plane[NESTED_MAP], 0, 256, map, TR_F32));
+        return TR_OK;
+    TR_PASS(check_plane(hf, it, NESTED, "nested_absmax", TR_F32, (n_absmax + TR_Q4_NEST - 1) / TR_Q4_NEST));
+    TR_PASS(check_plane(hf, it, NESTED_MAP, "nested_quant_map", TR_F32, 256));
+    TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[NESTED_MAP], 0, 256, map, TR_F32));
     for (int i = 0; i < 256; i++)
         if (!isfinite(map[i]))
-            TR_TRY(tr_hf_refuse(it, "value %d of its nested_quant_map is not finite", i));
-out:
-    return st;
+            return tr_hf_refuse(it, "value %d of its nested_quant_map is not finite", i);
+    return TR_OK;
 }
 
 static enum tr_status open_q4(const struct tr_hf *hf, struct tr_hf_item *it)
 {
-    enum tr_status st = TR_OK;
     struct tr_quant_state s = { 0 };
     char text[MOST_STATE];
     uint64_t n = plane_bytes(hf, it, STATE);
     if (n > sizeof text)
-        TR_TRY(tr_hf_refuse(it, "its quant_state has %" PRIu64 " bytes; the limit is %zu", n, sizeof text));
-    TR_TRY(tr_hf_ref_bytes(hf, (size_t)it->plane[STATE], 0, (size_t)n, text));
-    st = tr_quant_state_parse(text, (size_t)n, &s);
+        TR_PASS(tr_hf_refuse(it, "its quant_state has %" PRIu64 " bytes; the limit is %zu", n, sizeof text));
+    TR_PASS(tr_hf_ref_bytes(hf, (size_t)it->plane[STATE], 0, (size_t)n, text));
+    enum tr_status st = tr_quant_state_parse(text, (size_t)n, &s);
     if (st != TR_OK)
-        TR_TRY(tr_hf_refuse(it, "%s", tr_error_text()));
+        return tr_hf_refuse(it, "%s", tr_error_text());
     size_t n_name = strlen(it->scheme->marker), n_type = strlen(tr_storage_q4(s.type)->name);
     if (strcmp(it->scheme->marker + n_name - n_type, tr_storage_q4(s.type)->name) != 0)
-        TR_TRY(tr_hf_refuse(it, "its quant_state says %s and is named %s", tr_storage_q4(s.type)->name,
-                            it->scheme->marker));
+        return tr_hf_refuse(it, "its quant_state says %s and is named %s", tr_storage_q4(s.type)->name,
+                            it->scheme->marker);
     it->q4 = s.type;
     it->absmax_block = s.block;
     it->is_nested = s.is_nested;
@@ -159,12 +156,10 @@ static enum tr_status open_q4(const struct tr_hf *hf, struct tr_hf_item *it)
     it->t.n_dims = s.n_dims;
     memcpy(it->t.dims, s.dims, sizeof s.dims);
     if (plane_bytes(hf, it, CODES) != (uint64_t)(s.n_elems + 1) / 2)
-        TR_TRY(tr_hf_refuse(it, "its codes have %" PRIu64 " bytes; %" PRId64 " elements need %" PRId64,
-                            plane_bytes(hf, it, CODES), s.n_elems, (s.n_elems + 1) / 2));
-    TR_TRY(check_map(hf, it));
-    TR_TRY(check_nesting(hf, it, (s.n_elems + s.block - 1) / s.block));
-out:
-    return st;
+        TR_PASS(tr_hf_refuse(it, "its codes have %" PRIu64 " bytes; %" PRId64 " elements need %" PRId64,
+                             plane_bytes(hf, it, CODES), s.n_elems, (s.n_elems + 1) / 2));
+    TR_PASS(check_map(hf, it));
+    return check_nesting(hf, it, (s.n_elems + s.block - 1) / s.block);
 }
 
 /* absmax [first, first + n), n at most SEGMENT / 32 + 1. */
@@ -186,7 +181,7 @@ static enum tr_status read_absmax(const struct tr_hf *hf, const struct tr_hf_ite
     }
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(out[i]))
-            TR_PASS(tr_hf_refuse(it, "absmax %" PRId64 " is not finite", first + i));
+            return tr_hf_refuse(it, "absmax %" PRId64 " is not finite", first + i);
     return TR_OK;
 }
 
@@ -241,7 +236,7 @@ static enum tr_status open_int8(const struct tr_hf *hf, struct tr_hf_item *it)
     const struct tr_st_tensor *w = tr_hf_ref_tensor(hf, (size_t)it->plane[CODES]);
     uint8_t format = 0;
     if (w->dtype != TR_I8 || w->n_dims != 2 || w->n_elems == 0)
-        TR_PASS(tr_hf_refuse(it, "it is %s of %d dimensions, not an I8 matrix", w->dtype_name, w->n_dims));
+        return tr_hf_refuse(it, "it is %s of %d dimensions, not an I8 matrix", w->dtype_name, w->n_dims);
     it->t.dtype = TR_F32;
     it->t.n_dims = 2;
     it->rows = it->t.dims[0] = w->dims[0];

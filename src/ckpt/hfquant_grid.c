@@ -123,15 +123,15 @@ static enum tr_status open_packed(const struct tr_hf *hf, struct tr_hf_item *it)
     TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[SHAPE], 0, 2, shape, TR_I64));
     it->bits = hf->quant.bits ? (int32_t)hf->quant.bits : 4;
     if (it->bits != 4 && it->bits != 8)
-        TR_PASS(tr_hf_refuse(it, "num_bits %d is neither 4 nor 8", it->bits));
+        return tr_hf_refuse(it, "num_bits %d is neither 4 nor 8", it->bits);
     if (w->dtype != TR_I32 || w->n_dims != 2 || shape[0] != w->dims[0] || shape[1] < 1 || shape[0] < 1 ||
         shape[1] > INT64_C(1) << 40 || n_words(shape[1], it->bits) != w->dims[1])
-        TR_PASS(tr_hf_refuse(it, "weight_shape [%" PRId64 ", %" PRId64 "] of %d bits does not fit its weight_packed",
-                             shape[0], shape[1], it->bits));
+        return tr_hf_refuse(it, "weight_shape [%" PRId64 ", %" PRId64 "] of %d bits does not fit its weight_packed",
+                            shape[0], shape[1], it->bits);
     set_matrix(it, shape[0], shape[1], plane(hf, it, SCALES)->dtype);
     TR_PASS(open_scales(hf, it, 1, hf->quant.group_size));
     if (tr_hf_has(it, ZEROS) && it->block[0] != 1)
-        TR_PASS(tr_hf_refuse(it, "packed zero points of one scale for all rows are not read"));
+        return tr_hf_refuse(it, "packed zero points of one scale for all rows are not read");
     if (tr_hf_has(it, ZEROS))
         TR_PASS(check_like(hf, it, ZEROS, "weight_zero_point", TR_I32, n_words(it->rows, it->bits) * it->n_groups));
     TR_PASS(open_order(hf, it));
@@ -163,45 +163,41 @@ static void unpack(const uint32_t *words, int64_t first, int64_t n, int32_t bits
 
 static enum tr_status read_codes(const struct tr_hf *hf, const struct tr_hf_item *it, struct segment *g)
 {
-    enum tr_status st = TR_OK;
     enum tr_dtype dtype = plane(hf, it, CODES)->dtype;
     size_t ref = (size_t)it->plane[CODES];
     if (dtype == TR_I32) {
         int64_t per = 32 / it->bits, from = g->row * n_words(it->cols, it->bits) + g->col / per;
-        TR_TRY(tr_hf_ref_read(hf, ref, from, (g->col + g->n - 1) / per - g->col / per + 1, g->raw.words, TR_I32));
+        TR_PASS(tr_hf_ref_read(hf, ref, from, (g->col + g->n - 1) / per - g->col / per + 1, g->raw.words, TR_I32));
         unpack(g->raw.words, g->col, g->n, it->bits, g->code);
-        goto out;
+        return TR_OK;
     }
-    TR_TRY(tr_hf_ref_read(hf, ref, g->row * it->cols + g->col, g->n, g->raw.bytes, dtype));
+    TR_PASS(tr_hf_ref_read(hf, ref, g->row * it->cols + g->col, g->n, g->raw.bytes, dtype));
     if (dtype == TR_E4M3)
         tr_f8_values(g->raw.bytes, g->n, g->code);
     else
         for (int64_t i = 0; i < g->n; i++)
             g->code[i] = (float)(int8_t)g->raw.bytes[i];
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_zeros(const struct tr_hf *hf, const struct tr_hf_item *it, struct segment *g)
 {
-    enum tr_status st = TR_OK;
     memset(g->zero, 0, (size_t)g->n_scales * sizeof g->zero[0]);
     if (!tr_hf_has(it, ZEROS))
         return TR_OK;
     size_t ref = (size_t)it->plane[ZEROS];
     if (plane(hf, it, ZEROS)->dtype == TR_I8) {
-        TR_TRY(tr_hf_ref_read(hf, ref, g->row / it->block[0] * it->n_groups + g->scales_from, g->n_scales, g->raw.words,
-                              TR_I8));
+        TR_PASS(tr_hf_ref_read(hf, ref, g->row / it->block[0] * it->n_groups + g->scales_from, g->n_scales,
+                               g->raw.words, TR_I8));
         for (int64_t i = 0; i < g->n_scales; i++)
             g->zero[i] = (float)((const int8_t *)g->raw.words)[i];
-        goto out;
+        return TR_OK;
     }
     int64_t per = 32 / it->bits;
-    TR_TRY(tr_hf_ref_read(hf, ref, g->row / per * it->n_groups + g->scales_from, g->n_scales, g->raw.words, TR_I32));
+    TR_PASS(tr_hf_ref_read(hf, ref, g->row / per * it->n_groups + g->scales_from, g->n_scales, g->raw.words, TR_I32));
     for (int64_t i = 0; i < g->n_scales; i++)
         unpack(&g->raw.words[i], g->row % per, 1, it->bits, &g->zero[i]);
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status read_order(const struct tr_hf *hf, const struct tr_hf_item *it, struct segment *g)
@@ -211,8 +207,8 @@ static enum tr_status read_order(const struct tr_hf *hf, const struct tr_hf_item
     TR_PASS(tr_hf_ref_read(hf, (size_t)it->plane[ORDER], g->col, g->n, g->group, TR_I32));
     for (int64_t i = 0; i < g->n; i++)
         if (g->group[i] < 0 || g->group[i] >= it->n_groups)
-            TR_PASS(tr_hf_refuse(it, "weight_g_idx %" PRId64 " is %d, outside its %" PRId64 " groups", g->col + i,
-                                 g->group[i], it->n_groups));
+            return tr_hf_refuse(it, "weight_g_idx %" PRId64 " is %d, outside its %" PRId64 " groups", g->col + i,
+                                g->group[i], it->n_groups);
     return TR_OK;
 }
 
@@ -269,7 +265,7 @@ static enum tr_status read_fp8_planes(const struct tr_hf *hf, const struct tr_hf
         for (; at < stop; at += TR_F8_BLOCK, col += TR_F8_BLOCK) {
             *to++ = scale[col / it->block[1] - from];
             if (!isfinite(to[-1]))
-                TR_PASS(tr_hf_refuse(it, "the scale at element %" PRId64 " is not finite", at));
+                return tr_hf_refuse(it, "the scale at element %" PRId64 " is not finite", at);
         }
     }
     return TR_OK;

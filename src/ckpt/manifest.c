@@ -84,20 +84,18 @@ static bool parse_hex64(const char *hex, uint64_t *out)
 
 static enum tr_status parse_file(const cJSON *item, struct tr_ckpt_file *f)
 {
-    enum tr_status st = TR_OK;
     int64_t bytes = 0;
     const char *hex = NULL;
     char text[96];
-    TR_TRY(tr_json_str(item, "name", true, &f->name));
-    TR_TRY(tr_json_int(item, "bytes", true, 0, INT64_C(1) << 53, &bytes));
-    TR_TRY(tr_json_str(item, "xxh3_128", true, &hex));
+    TR_PASS(tr_json_str(item, "name", true, &f->name));
+    TR_PASS(tr_json_int(item, "bytes", true, 0, INT64_C(1) << 53, &bytes));
+    TR_PASS(tr_json_str(item, "xxh3_128", true, &hex));
     f->bytes = (uint64_t)bytes;
     if (!tr_ckpt_member_is_legal(f->name))
-        TR_TRY(tr_fail(TR_IO, "file name \"%s\" is not allowed", tr_escape(f->name, text, sizeof text)));
+        return tr_fail(TR_IO, "file name \"%s\" is not allowed", tr_escape(f->name, text, sizeof text));
     if (strlen(hex) != 32 || !parse_hex64(hex, &f->hash.hi) || !parse_hex64(hex + 16, &f->hash.lo))
-        st = tr_fail(TR_IO, "file \"%s\": bad hash", tr_escape(f->name, text, sizeof text));
-out:
-    return st;
+        return tr_fail(TR_IO, "file \"%s\": bad hash", tr_escape(f->name, text, sizeof text));
+    return TR_OK;
 }
 
 static enum tr_status parse_files(const cJSON *files, struct tr_ckpt_manifest *m)

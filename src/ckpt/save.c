@@ -358,18 +358,15 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *di
 
 enum tr_status tr_save_stream_optim(struct tr_saver *sv)
 {
-    enum tr_status st = TR_OK;
     char name[64], path[TR_PATH_MAX];
     struct tr_save_sink k = { .sv = sv, .w = sv->optim };
     if (!sv->optim)
         return TR_OK;
-    TR_TRY(tr_save_optim_name(sv, sv->rank, name, sizeof name));
-    TR_TRY(tr_path_join(path, sv->dir, name));
+    TR_PASS(tr_save_optim_name(sv, sv->rank, name, sizeof name));
+    TR_PASS(tr_path_join(path, sv->dir, name));
     k.failed = tr_st_writer_begin(k.w, sv->pump, sv->job.output, path);
-    st = k.failed == TR_OK ? each_entry(sv, walk_entry, &k) : TR_OK;
-    st = finish_file(k.w, st == TR_OK ? k.failed : st, slot_of_optim(sv, sv->rank));
-out:
-    return st;
+    enum tr_status st = k.failed == TR_OK ? each_entry(sv, walk_entry, &k) : TR_OK;
+    return finish_file(k.w, st == TR_OK ? k.failed : st, slot_of_optim(sv, sv->rank));
 }
 
 struct staged {

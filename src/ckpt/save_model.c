@@ -69,21 +69,19 @@ static enum tr_status make_parent(const char *dir, const char *name)
 
 enum tr_status tr_save_copy_files(const char *from, const char *to)
 {
-    enum tr_status st = TR_OK;
     char source[TR_PATH_MAX];
     for (size_t i = 0; tr_copied_files[i]; i++) {
         char *text = NULL;
         size_t n = 0;
-        TR_TRY(tr_path_join(source, from, tr_copied_files[i]));
+        TR_PASS(tr_path_join(source, from, tr_copied_files[i]));
         if (!tr_file_exists(source))
             continue;
-        TR_TRY(tr_file_read(source, 256 << 20, &text, &n));
-        st = tr_out_write(to, tr_copied_files[i], text, n);
+        TR_PASS(tr_file_read(source, 256 << 20, &text, &n));
+        enum tr_status st = tr_out_write(to, tr_copied_files[i], text, n);
         free(text);
-        TR_TRY(st);
+        TR_PASS(st);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status put_files(struct tr_saver *sv, const char *dir)

@@ -193,9 +193,8 @@ static enum tr_status integer(struct cursor *c, uint64_t max, uint64_t *out)
 
 static enum tr_status dtype(struct cursor *c, struct tr_st_tensor *t, unsigned *out_bits)
 {
-    enum tr_status st = TR_OK;
     char *name, text[40];
-    TR_TRY(string(c, &name));
+    TR_PASS(string(c, &name));
     for (size_t i = 0; i < TR_COUNT_OF(file_dtypes); i++) {
         if (strcmp(file_dtypes[i].name, name) == 0) {
             t->dtype = file_dtypes[i].dtype;
@@ -204,10 +203,8 @@ static enum tr_status dtype(struct cursor *c, struct tr_st_tensor *t, unsigned *
             return TR_OK;
         }
     }
-    st = tr_fail(TR_USAGE, "header byte %zu: unknown dtype \"%s\"", (size_t)(c->p - c->start),
-                 tr_escape(name, text, sizeof text));
-out:
-    return st;
+    return tr_fail(TR_USAGE, "header byte %zu: unknown dtype \"%s\"", (size_t)(c->p - c->start),
+                   tr_escape(name, text, sizeof text));
 }
 
 static enum tr_status shape(struct cursor *c, struct tr_st_tensor *t)
@@ -309,33 +306,30 @@ static enum tr_status metadata(struct cursor *c, struct tr_st_header *h)
 
 static enum tr_status entries(struct cursor *c, uint64_t data_bytes, struct tr_st_header *h)
 {
-    enum tr_status st = TR_OK;
     bool has_metadata = false;
     char text[96];
     do {
         char *name;
-        TR_TRY(string(c, &name));
+        TR_PASS(string(c, &name));
         if (!name_is_sane(name))
             return bad(c, "tensor name longer than 1 KiB, or with \"..\" or a control byte");
-        TR_TRY(expect(c, ':'));
+        TR_PASS(expect(c, ':'));
         if (strcmp(name, "__metadata__") == 0) {
             if (has_metadata)
                 return bad(c, "__metadata__ given twice");
             has_metadata = true;
-            TR_TRY(metadata(c, h));
+            TR_PASS(metadata(c, h));
             continue;
         }
         if (h->n_tensors == TR_ST_MAX_TENSORS)
             return bad(c, "more than 1000000 tensors");
         struct tr_st_tensor *t = &h->tensors[h->n_tensors++];
         *t = (struct tr_st_tensor){ .name = name };
-        st = tensor(c, data_bytes, t);
+        enum tr_status st = tensor(c, data_bytes, t);
         if (st != TR_OK)
             return tr_fail_at(st, "tensor \"%s\": ", tr_escape(name, text, sizeof text));
     } while (next_is(c, ','));
-    TR_TRY(expect(c, '}'));
-out:
-    return st;
+    return expect(c, '}');
 }
 
 static int by_begin(const void *a, const void *b)

@@ -79,15 +79,13 @@ static enum tr_status encode_chunk(struct q4_writing *w, size_t tensor, int64_t 
 
 static enum tr_status write_absmax(struct q4_writing *w, size_t tensor)
 {
-    enum tr_status st = TR_OK;
     int64_t n = n_elems(w, tensor);
-    for (int64_t at = 0; at < n && st == TR_OK; at += CHUNK) {
+    for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t n_now = tr_min64(CHUNK, n - at);
-        TR_TRY(encode_chunk(w, tensor, at, n_now, w->absmax));
-        TR_TRY(tr_st_writer_add(w->to, w->absmax, TR_F32, (size_t)blocks_of(n_now, TR_Q4_BLOCK)));
+        TR_PASS(encode_chunk(w, tensor, at, n_now, w->absmax));
+        TR_PASS(tr_st_writer_add(w->to, w->absmax, TR_F32, (size_t)blocks_of(n_now, TR_Q4_BLOCK)));
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_nested(struct q4_writing *w, size_t tensor)
@@ -308,24 +306,22 @@ static cJSON *describe(const struct tr_bnb4_options *opt, enum tr_dtype dtype)
 static enum tr_status write_file(struct q4_writing *w, struct tr_hf_plan *plan, size_t k, const char *dir,
                                  struct tr_pump *pump, uint64_t *bytes)
 {
-    enum tr_status st = TR_OK;
     size_t first = 0, n = 0;
     uint64_t n_bytes = 0;
     struct tr_hash128 hash;
     tr_hf_plan_range(plan, k, &first, &n);
     w->to = tr_hf_plan_writer(plan, k);
-    TR_TRY(tr_st_writer_begin(w->to, pump, dir, tr_hf_plan_name(plan, k)));
+    TR_PASS(tr_st_writer_begin(w->to, pump, dir, tr_hf_plan_name(plan, k)));
     for (size_t i = first; i < first + n; i++) {
         const struct q4_part *p = &w->parts[i];
-        st = p->row ? p->row->write(w, p->tensor) : write_plain(w, p->tensor);
+        enum tr_status st = p->row ? p->row->write(w, p->tensor) : write_plain(w, p->tensor);
         if (st != TR_OK)
             tr_st_writer_abort(w->to);
-        TR_TRY(st);
+        TR_PASS(st);
     }
-    TR_TRY(tr_st_writer_finish(w->to, &n_bytes, &hash));
+    TR_PASS(tr_st_writer_finish(w->to, &n_bytes, &hash));
     *bytes += n_bytes;
-out:
-    return st;
+    return TR_OK;
 }
 
 static enum tr_status write_texts(const struct tr_model *m, enum tr_dtype dtype, const struct tr_bnb4_options *opt,

@@ -157,7 +157,6 @@ static enum tr_status split(struct ctl *c, const char *text)
 
 enum tr_status cmd_ctl(const struct tr_config *cfg)
 {
-    enum tr_status st = TR_OK;
     enum tr_control_action parsed = TR_CONTROL_NONE;
     struct ctl c = { .cfg = cfg, .output = cfg->args.n > 0 ? cfg->args.item[0] : NULL };
     bool is_set = cfg->args.n >= 2 && strcmp(cfg->args.item[1], "set") == 0;
@@ -170,13 +169,12 @@ enum tr_status cmd_ctl(const struct tr_config *cfg)
                            "ctl OUTPUT sample needs --prompt TEXT, the text to continue, and a --wait above 0");
         return sample(&c);
     }
-    TR_TRY(tr_control_parse(c.action, &parsed));
+    TR_PASS(tr_control_parse(c.action, &parsed));
     if (is_set)
-        TR_TRY(split(&c, cfg->args.item[2]));
-    TR_TRY(ask(&c, c.action, parsed == TR_CONTROL_SAVE || parsed == TR_CONTROL_STOP));
+        TR_PASS(split(&c, cfg->args.item[2]));
+    TR_PASS(ask(&c, c.action, parsed == TR_CONTROL_SAVE || parsed == TR_CONTROL_STOP));
     show(&c);
     if (cfg->wait > 0 && !(c.is_answered && c.is_accepted))
-        st = TR_NO;
-out:
-    return st;
+        return TR_NO;
+    return TR_OK;
 }

@@ -125,20 +125,16 @@ static enum tr_status put(struct checked *k, int p, const char *from, size_t at)
 
 static enum tr_status one_round(struct checked *k, size_t at)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(collect(k, at));
-    TR_TRY(add_up(k, at));
+    TR_PASS(collect(k, at));
+    TR_PASS(add_up(k, at));
     k->results[k->c->rank] = k->sent[0] = checksum(k->sum[1], PIECE_ELEMENTS * k->elem);
-    if (k->coll->kind == TR_REDUCE_SCATTER) {
-        TR_TRY(put(k, k->c->rank, k->sum[0], at));
-        goto out;
-    }
-    TR_TRY(exchange(k, TR_ALL_GATHER, TR_I64, k->sent, k->results, 1));
-    TR_TRY(exchange(k, TR_ALL_GATHER, k->coll->dtype, k->sum[0], k->all, PIECE_ELEMENTS));
+    if (k->coll->kind == TR_REDUCE_SCATTER)
+        return put(k, k->c->rank, k->sum[0], at);
+    TR_PASS(exchange(k, TR_ALL_GATHER, TR_I64, k->sent, k->results, 1));
+    TR_PASS(exchange(k, TR_ALL_GATHER, k->coll->dtype, k->sum[0], k->all, PIECE_ELEMENTS));
     for (int p = 0; p < k->c->size; p++)
-        TR_TRY(put(k, p, k->all + (size_t)p * PIECE_ELEMENTS * k->elem, at));
-out:
-    return st;
+        TR_PASS(put(k, p, k->all + (size_t)p * PIECE_ELEMENTS * k->elem, at));
+    return TR_OK;
 }
 
 enum tr_status tr_comm_run_checked(struct tr_comm *c, const struct tr_coll *coll, void *memory)

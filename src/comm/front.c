@@ -317,14 +317,13 @@ static enum tr_status check_count(const struct tr_front *w, const struct tr_coll
  * over. */
 static enum tr_status put(struct tr_front_comm *c, const struct tr_coll *coll, struct tr_front_op **out)
 {
-    enum tr_status st = TR_OK;
     struct tr_front *w = c->w;
     struct tr_front_op *op = &c->ops[c->n_posted % TR_FRONT_OPS_MAX];
-    TR_TRY(tr_front_fault(w));
-    TR_TRY(check_count(w, coll));
-    TR_TRY(tr_front_failpoint(w, "comm.post"));
+    TR_PASS(tr_front_fault(w));
+    TR_PASS(check_count(w, coll));
+    TR_PASS(tr_front_failpoint(w, "comm.post"));
     if (op->state != TR_FRONT_FREE)
-        TR_TRY(finish(w, op, op->ticket));
+        TR_PASS(finish(w, op, op->ticket));
     *op = (struct tr_front_op){ .state = TR_FRONT_QUEUED, .ticket = c->n_posted++, .coll = *coll };
     struct tr_front_channel *ch = op->channel = channel_of(c, &op->coll);
     op->seq = ++ch->n_queued;
@@ -338,9 +337,7 @@ static enum tr_status put(struct tr_front_comm *c, const struct tr_coll *coll, s
     ch->first = ch->last = op;
     ch->next_active = w->active;
     w->active = ch;
-    st = w->hooks->announce(ch, op); /* at once: the peers may need nothing more from this rank */
-out:
-    return st;
+    return w->hooks->announce(ch, op); /* at once: the peers may need nothing more from this rank */
 }
 
 enum tr_status tr_front_post(struct tr_comm *base, const struct tr_coll *coll, tr_ticket *out)

@@ -74,24 +74,22 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
 
 enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_pool *pool, tr_take_fn *take, void *ctx)
 {
-    enum tr_status st = TR_OK;
     size_t n_used = 0;
-    TR_TRY(cut(c, is_last, &n_used));
+    TR_PASS(cut(c, is_last, &n_used));
     c->work.n_bytes += n_used;
     tr_pool_run(pool, (int64_t)c->n_tasks, encode_task, c);
-    st = tr_work_check(&c->work);
+    enum tr_status st = tr_work_check(&c->work);
     if (st != TR_OK)
-        TR_TRY(tr_fail_at(st, "%s: ", c->path));
+        return tr_fail_at(st, "%s: ", c->path);
     for (size_t i = 0; i < c->n_tasks; i++) {
         if (c->tasks[i].failed != TR_OK)
-            TR_TRY(tr_fail(c->tasks[i].failed, "%s: %s", c->path, c->tasks[i].why));
-        TR_TRY(take(ctx, c->tasks[i].ids.p, c->tasks[i].ids.n));
+            return tr_fail(c->tasks[i].failed, "%s: %s", c->path, c->tasks[i].why);
+        TR_PASS(take(ctx, c->tasks[i].ids.p, c->tasks[i].ids.n));
     }
     c->is_inside = !is_last && (c->is_inside || n_used > 0);
     c->n_left = c->text.n - n_used;
     if (n_used > 0)
         memmove(c->text.p, c->text.p + n_used, c->n_left);
     c->text.n = c->n_left;
-out:
-    return st;
+    return TR_OK;
 }

@@ -110,21 +110,20 @@ static void add_to_halves(struct halves *h, bool is_target)
 enum tr_status tr_long_keep_pair(const struct tr_shard *s, int fd, uint64_t first, uint64_t n_doc, uint64_t row_tokens,
                                  struct tr_kept *out)
 {
-    enum tr_status st = TR_OK;
     int32_t mask[PIECE];
     struct halves h = { 0 };
     for (uint64_t at = 0; at < n_doc; at += PIECE) {
         uint64_t n = n_doc - at < PIECE ? n_doc - at : PIECE;
         int64_t n_targets;
         memset(mask, 0, sizeof mask);
-        TR_TRY(tr_shard_mask(s, fd, first + at, n, mask, &n_targets));
+        TR_PASS(tr_shard_mask(s, fd, first + at, n, mask, &n_targets));
         for (uint64_t i = 0; i < n; i++)
             add_to_halves(&h, mask[i] != TR_TARGET_NONE);
     }
     *out = (struct tr_kept){ 0 };
     uint64_t n[2] = { h.begin, n_doc - h.begin }, keep[2] = { row_tokens / 2, row_tokens - row_tokens / 2 };
     if (h.n_changes != 3)
-        goto out;
+        return TR_OK;
     for (int i = 0; i < 2; i++)
         if (n[i] <= keep[i]) { /* the other one is longer: the two do not fit into a row */
             keep[i] = n[i];
@@ -134,6 +133,5 @@ enum tr_status tr_long_keep_pair(const struct tr_shard *s, int fd, uint64_t firs
     bool is_left = keep[0] > h.target[0] && keep[1] > h.target[1] - h.begin;
     *out = (struct tr_kept){ .n = is_left ? keep[0] : 0, .then = h.begin, .n_then = is_left ? keep[1] : 0 };
     out->n_targets_lost = is_left ? n_doc - row_tokens : n[0] - h.target[0] + n_doc - h.target[1];
-out:
-    return st;
+    return TR_OK;
 }

@@ -178,28 +178,26 @@ static const char *split_of(const char *path)
 
 static enum tr_status add_path(struct tr_sources *s, const char *given, const struct tr_seals *seals)
 {
-    enum tr_status st = TR_OK;
     struct tr_table_split split = { 0 };
     char path[TR_PATH_MAX];
     bool is_dataset = false;
     const char *mark = split_of(given);
     size_t first = s->n;
-    TR_TRY(tr_format(path, sizeof path, "%.*s", (int)(mark - given), given));
+    TR_PASS(tr_format(path, sizeof path, "%.*s", (int)(mark - given), given));
     if (*mark) {
-        st = tr_table_split_parse(mark + 1, &split);
+        enum tr_status st = tr_table_split_parse(mark + 1, &split);
         if (st != TR_OK)
-            TR_TRY(tr_fail_at(st, "%s: ", path));
+            return tr_fail_at(st, "%s: ", path);
     }
     if (tr_dir_exists(path))
-        TR_TRY(add_dataset(s, path, split.name, &is_dataset));
+        TR_PASS(add_dataset(s, path, split.name, &is_dataset));
     if (!is_dataset && split.name[0] && strcmp(split.name, "train") != 0)
-        TR_TRY(tr_fail(TR_USAGE, "%s: a file or a glob is one split, train; %s is not there", path, split.name));
+        return tr_fail(TR_USAGE, "%s: a file or a glob is one split, train; %s is not there", path, split.name);
     if (!is_dataset)
-        TR_TRY(tr_dir_exists(path) ? add_dir(s, path) : tr_file_exists(path) ? add_file(s, path) : add_glob(s, path));
+        TR_PASS(tr_dir_exists(path) ? add_dir(s, path) : tr_file_exists(path) ? add_file(s, path) : add_glob(s, path));
     if (!tr_table_split_is_all(&split))
-        TR_TRY(cut(s, first, &split, given, seals));
-out:
-    return st;
+        TR_PASS(cut(s, first, &split, given, seals));
+    return TR_OK;
 }
 
 enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const struct tr_seals *seals,

@@ -281,21 +281,19 @@ out:
 enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
                                   struct tr_data_file *file)
 {
-    enum tr_status st = TR_OK;
     struct tr_make m = { .t = t, .source = source };
     file->was_cached = true;
-    TR_TRY(choose_rules(t, source, &m.rules));
+    TR_PASS(choose_rules(t, source, &m.rules));
     file->shape = m.rules.shape;
     file->uses_chat = tr_rules_use_chat(&m.rules);
-    TR_TRY(content_hash(t, source->path, &m.content));
-    TR_TRY(cache_key(&m));
-    TR_TRY(open_or_make(&m, out, file));
-    TR_TRY(read_skips(&m, &t->skips));
+    TR_PASS(content_hash(t, source->path, &m.content));
+    TR_PASS(cache_key(&m));
+    TR_PASS(open_or_make(&m, out, file));
+    TR_PASS(read_skips(&m, &t->skips));
     t->n_skipped += file->n_skipped;
     if (t->n_skipped > (uint64_t)t->options->max_skipped)
-        st =
-            tr_fail(TR_USAGE, "%s: %" PRIu64 " records were skipped when it was tokenised; max_skipped allows %" PRId64,
-                    source->path, t->n_skipped, t->options->max_skipped);
-out:
-    return st;
+        return tr_fail(TR_USAGE,
+                       "%s: %" PRIu64 " records were skipped when it was tokenised; max_skipped allows %" PRId64,
+                       source->path, t->n_skipped, t->options->max_skipped);
+    return TR_OK;
 }

@@ -80,26 +80,23 @@ static enum tr_status check_ends(const char *dir, struct tr_export_text *t)
 
 static enum tr_status open_text(const char *dir, const struct tr_model *m, struct tr_export_text *t)
 {
-    enum tr_status st = TR_OK;
     char json[TR_PATH_MAX], old[TR_PATH_MAX];
-    TR_TRY(load_stops(dir, m, t));
-    TR_TRY(tr_path_join(json, dir, "tokenizer.json"));
-    TR_TRY(tr_path_join(old, dir, "vocab.json"));
+    TR_PASS(load_stops(dir, m, t));
+    TR_PASS(tr_path_join(json, dir, "tokenizer.json"));
+    TR_PASS(tr_path_join(old, dir, "vocab.json"));
     if (!tr_file_exists(json) && !tr_file_exists(old))
         return TR_OK;
-    TR_TRY(tr_tokenizer_open(dir, &t->tok));
+    TR_PASS(tr_tokenizer_open(dir, &t->tok));
     if (tr_tokenizer_vocab_size(t->tok) > m->hp.vocab)
-        TR_TRY(tr_fail(TR_USAGE, "%s: the tokenizer has ids up to %" PRId64 ", the model a vocabulary of %" PRId64, dir,
-                       tr_tokenizer_vocab_size(t->tok) - 1, m->hp.vocab));
-    st = tr_chat_open(dir, NULL, &t->chat);
+        return tr_fail(TR_USAGE, "%s: the tokenizer has ids up to %" PRId64 ", the model a vocabulary of %" PRId64, dir,
+                       tr_tokenizer_vocab_size(t->tok) - 1, m->hp.vocab);
+    enum tr_status st = tr_chat_open(dir, NULL, &t->chat);
     if (st == TR_USAGE) { /* a model without a template is asked in plain text */
         tr_error_clear();
         st = TR_OK;
     }
-    TR_TRY(st);
-    TR_TRY(check_ends(dir, t));
-out:
-    return st;
+    TR_PASS(st);
+    return check_ends(dir, t);
 }
 
 enum tr_status tr_export_text_open(const char *dir, const struct tr_model *m, struct tr_export_text *out)

@@ -40,22 +40,20 @@ static bool read_text(const char *dir, const char *name, char *buf, size_t n_buf
 
 enum tr_status tr_disk_claim(struct agent_disk *d, const struct disk_view *claim, bool *won)
 {
-    enum tr_status st = TR_OK;
     char temp[64], final[64], text[256];
     *won = false;
     snprintf(temp, sizeof temp, BENEATH "claim-%016" PRIx64, claim->leader);
     snprintf(final, sizeof final, BENEATH "%08" PRId64, claim->generation);
     snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %s\n", claim->leader, claim->job, claim->addr);
-    TR_TRY(tr_out_write(d->output, temp, text, strlen(text)));
+    TR_PASS(tr_out_write(d->output, temp, text, strlen(text)));
     int err = tr_out_move(d->output, temp, final, TR_OUT_LINK);
     *won = err == 0;
     (void)tr_out_unlink(d->output, temp);
     if (*won)
-        TR_TRY(tr_fsync_dir(d->dir));
+        TR_PASS(tr_fsync_dir(d->dir));
     else if (err != EEXIST)
-        st = tr_fail(TR_IO, "%s/%s: cannot claim it: %s", d->output, final, strerror(err));
-out:
-    return st;
+        return tr_fail(TR_IO, "%s/%s: cannot claim it: %s", d->output, final, strerror(err));
+    return TR_OK;
 }
 
 void tr_disk_beat(struct agent_disk *d, int64_t beat)

@@ -233,7 +233,6 @@ enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_h
 enum tr_status tr_hp_rope_pair(const cJSON *config, double theta, double local_theta, const char *local_key,
                                struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     const cJSON *both = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
     const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
     const cJSON *full = cJSON_GetObjectItemCaseSensitive(both, "full_attention");
@@ -243,20 +242,20 @@ enum tr_status tr_hp_rope_pair(const cJSON *config, double theta, double local_t
                                         .theta = i == TR_C_ROPE ? theta : local_theta,
                                         .original_max = hp->max_positions,
                                         .dim = hp->head_dim };
-    TR_TRY(tr_json_real(config, "rope_theta", false, &hp->rope[TR_C_ROPE].theta));
+    TR_PASS(tr_json_real(config, "rope_theta", false, &hp->rope[TR_C_ROPE].theta));
     if (local_key)
-        TR_TRY(tr_json_real(config, local_key, false, &hp->rope[TR_C_ROPE_LOCAL].theta));
+        TR_PASS(tr_json_real(config, local_key, false, &hp->rope[TR_C_ROPE_LOCAL].theta));
     if (cJSON_IsObject(full))
-        TR_TRY(tr_rope_parse(full, config, &hp->rope[TR_C_ROPE]));
+        TR_PASS(tr_rope_parse(full, config, &hp->rope[TR_C_ROPE]));
     if (cJSON_IsObject(old))
-        TR_TRY(tr_rope_parse(old, config, &hp->rope[TR_C_ROPE]));
+        TR_PASS(tr_rope_parse(old, config, &hp->rope[TR_C_ROPE]));
     if (cJSON_IsObject(local))
-        TR_TRY(tr_rope_parse(local, config, &hp->rope[TR_C_ROPE_LOCAL]));
+        TR_PASS(tr_rope_parse(local, config, &hp->rope[TR_C_ROPE_LOCAL]));
     hp->kind[1].rope = TR_C_ROPE_LOCAL;
     if (hp->head_dim % 2)
-        st = tr_fail(TR_USAGE, "config.json: a head of %" PRId64 " cannot rotate; its size must be even", hp->head_dim);
-out:
-    return st;
+        return tr_fail(TR_USAGE, "config.json: a head of %" PRId64 " cannot rotate; its size must be even",
+                       hp->head_dim);
+    return TR_OK;
 }
 
 enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp)

@@ -65,14 +65,12 @@ const struct tr_param_rule tr_llama_rules[TR_LLAMA_RULES] = {
 
 enum tr_status tr_llama_configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_hp_common(c, hp));
-    TR_TRY(tr_hp_act(c, "hidden_act", "silu", hp));
-    TR_TRY(tr_hp_rope(c, 10000.0, hp));
+    TR_PASS(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_act(c, "hidden_act", "silu", hp));
+    TR_PASS(tr_hp_rope(c, 10000.0, hp));
     if (hp->ffn == 0)
-        st = tr_fail(TR_USAGE, "config.json: intermediate_size is missing");
-out:
-    return st;
+        return tr_fail(TR_USAGE, "config.json: intermediate_size is missing");
+    return TR_OK;
 }
 
 enum tr_status tr_llama_biases(const cJSON *c, struct tr_hparams *hp)

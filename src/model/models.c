@@ -282,10 +282,9 @@ static enum tr_status refuse_vision(const char *type, const cJSON *text)
 
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
 {
-    enum tr_status st = TR_OK;
     const char *type = NULL;
     char esc[80];
-    TR_TRY(tr_json_str(m->config, "model_type", true, &type));
+    TR_PASS(tr_json_str(m->config, "model_type", true, &type));
     m->arch = tr_arch_find(type);
     if (!m->arch) {
         const cJSON *text = cJSON_GetObjectItemCaseSensitive(m->config, "text_config");
@@ -293,26 +292,25 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
             return refuse_vision(type, text);
         struct tr_str known = { 0 };
         tr_arch_list(&known);
-        st = tr_fail(TR_USAGE, "config.json: model_type \"%s\" is not implemented; known: %s",
-                     tr_escape(type, esc, sizeof esc), known.p ? known.p : "");
+        enum tr_status st = tr_fail(TR_USAGE, "config.json: model_type \"%s\" is not implemented; known: %s",
+                                    tr_escape(type, esc, sizeof esc), known.p ? known.p : "");
         tr_str_release(&known);
-        goto out;
+        return st;
     }
-    TR_TRY(tr_hp_check_keys(m->config, m->arch, opt->ignore_keys));
+    TR_PASS(tr_hp_check_keys(m->config, m->arch, opt->ignore_keys));
     m->hp.init_std = 0.02;
     m->hp.embed_scale = m->hp.residual_scale = m->hp.logit_scale = 1;
-    TR_TRY(tr_json_real(m->config, "initializer_range", false, &m->hp.init_std));
-    TR_TRY(tr_json_real(m->config, "init_std", false, &m->hp.init_std));
-    TR_TRY(m->arch->configure(m->config, &m->hp));
+    TR_PASS(tr_json_real(m->config, "initializer_range", false, &m->hp.init_std));
+    TR_PASS(tr_json_real(m->config, "init_std", false, &m->hp.init_std));
+    TR_PASS(m->arch->configure(m->config, &m->hp));
     if (opt->dropout >= 0)
         m->hp.dropout_embed = m->hp.dropout_attn = m->hp.dropout_resid = opt->dropout;
-    TR_TRY(check_numbers(&m->hp));
+    TR_PASS(check_numbers(&m->hp));
     bool has_table = m->hp.rope[TR_C_ROPE].type != TR_ROPE_NONE;
     if (!has_table && m->sequence_length > m->hp.max_positions)
-        st = tr_fail(TR_USAGE, "sequence_length %" PRId64 " is above the model's %" PRId64 " learned positions",
-                     m->sequence_length, m->hp.max_positions);
-out:
-    return st;
+        return tr_fail(TR_USAGE, "sequence_length %" PRId64 " is above the model's %" PRId64 " learned positions",
+                       m->sequence_length, m->hp.max_positions);
+    return TR_OK;
 }
 
 enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *opt, struct tr_model **out)

@@ -129,24 +129,22 @@ static void falcon_head(struct tr_build *b, tr_val x)
  * has one norm in front of both halves, the new one has two unless it says otherwise. */
 static enum tr_status configure_heads(const cJSON *c, bool is_new, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     bool is_multi_query = true;
     int64_t n_norms = is_new ? 2 : 1, n_kv = hp->n_heads_q;
-    TR_TRY(tr_json_bool(c, "multi_query", false, &is_multi_query));
-    TR_TRY(tr_json_int(c, "num_kv_heads", false, 1, hp->n_heads_q, &n_kv));
+    TR_PASS(tr_json_bool(c, "multi_query", false, &is_multi_query));
+    TR_PASS(tr_json_int(c, "num_kv_heads", false, 1, hp->n_heads_q, &n_kv));
     if (is_new ? hp->n_heads_q % n_kv != 0 : !is_multi_query && n_kv != hp->n_heads_q)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: num_kv_heads %" PRId64 " does not go with num_attention_heads %" PRId64,
-                       n_kv, hp->n_heads_q));
+        return tr_fail(TR_USAGE, "config.json: num_kv_heads %" PRId64 " does not go with num_attention_heads %" PRId64,
+                       n_kv, hp->n_heads_q);
     hp->n_heads_kv = !is_new && is_multi_query ? 1 : n_kv;
-    TR_TRY(tr_json_int(c, "num_ln_in_parallel_attn", false, 1, 2, &n_norms));
+    TR_PASS(tr_json_int(c, "num_ln_in_parallel_attn", false, 1, 2, &n_norms));
     hp->has_mlp_norm = n_norms == 2;
     if ((!is_new && hp->has_mlp_norm) || (is_new && !hp->is_parallel_residual))
-        st = tr_fail(TR_USAGE,
-                     "config.json: new_decoder_architecture %s with parallel_attn %s and num_ln_in_parallel_attn "
-                     "%" PRId64 " is not implemented; transformers cannot run it either",
-                     is_new ? "true" : "false", hp->is_parallel_residual ? "true" : "false", n_norms);
-out:
-    return st;
+        return tr_fail(TR_USAGE,
+                       "config.json: new_decoder_architecture %s with parallel_attn %s and num_ln_in_parallel_attn "
+                       "%" PRId64 " is not implemented; transformers cannot run it either",
+                       is_new ? "true" : "false", hp->is_parallel_residual ? "true" : "false", n_norms);
+    return TR_OK;
 }
 
 static enum tr_status configure_falcon(const cJSON *c, struct tr_hparams *hp)

@@ -55,38 +55,36 @@ static const char keys[] =
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     bool is_before = true;
     double layerdrop = 0;
     hp->is_tied = true;
-    TR_TRY(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_common(c, hp));
     if (hp->hidden % hp->n_heads_q != 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: num_attention_heads %" PRId64 " does not divide hidden_size %" PRId64,
-                       hp->n_heads_q, hp->hidden));
-    TR_TRY(tr_json_int(c, "ffn_dim", true, 1, 1 << 24, &hp->ffn));
-    TR_TRY(tr_hp_act(c, "activation_function", "relu", hp));
+        return tr_fail(TR_USAGE, "config.json: num_attention_heads %" PRId64 " does not divide hidden_size %" PRId64,
+                       hp->n_heads_q, hp->hidden);
+    TR_PASS(tr_json_int(c, "ffn_dim", true, 1, 1 << 24, &hp->ffn));
+    TR_PASS(tr_hp_act(c, "activation_function", "relu", hp));
     hp->norm_eps = 1e-5;
     hp->dropout_resid = 0.1;
-    TR_TRY(tr_json_real(c, "dropout", false, &hp->dropout_resid));
-    TR_TRY(tr_json_real(c, "layerdrop", false, &layerdrop));
+    TR_PASS(tr_json_real(c, "dropout", false, &hp->dropout_resid));
+    TR_PASS(tr_json_real(c, "layerdrop", false, &layerdrop));
     if (layerdrop != 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: layerdrop %g is not implemented; only 0", layerdrop));
+        return tr_fail(TR_USAGE, "config.json: layerdrop %g is not implemented; only 0", layerdrop);
     hp->qkv_bias = hp->o_bias = hp->mlp_bias = true;
-    TR_TRY(tr_json_bool(c, "enable_bias", false, &hp->qkv_bias));
+    TR_PASS(tr_json_bool(c, "enable_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->mlp_bias = hp->qkv_bias;
-    TR_TRY(tr_hp_must_be(c, "layer_norm_elementwise_affine", true));
-    TR_TRY(tr_json_bool(c, "do_layer_norm_before", false, &is_before));
+    TR_PASS(tr_hp_must_be(c, "layer_norm_elementwise_affine", true));
+    TR_PASS(tr_json_bool(c, "do_layer_norm_before", false, &is_before));
     hp->is_post_norm = !is_before;
-    TR_TRY(tr_json_bool(c, "_remove_final_layer_norm", false, &hp->has_no_final_norm));
+    TR_PASS(tr_json_bool(c, "_remove_final_layer_norm", false, &hp->has_no_final_norm));
     int64_t proj = hp->hidden;
-    TR_TRY(tr_json_int(c, "word_embed_proj_dim", false, 1, 1 << 20, &proj));
+    TR_PASS(tr_json_int(c, "word_embed_proj_dim", false, 1, 1 << 20, &proj));
     if (proj != hp->hidden)
-        st = tr_fail(TR_USAGE,
-                     "config.json: word_embed_proj_dim %" PRId64 " other than hidden_size %" PRId64
-                     " is not implemented",
-                     proj, hp->hidden);
-out:
-    return st;
+        return tr_fail(TR_USAGE,
+                       "config.json: word_embed_proj_dim %" PRId64 " other than hidden_size %" PRId64
+                       " is not implemented",
+                       proj, hp->hidden);
+    return TR_OK;
 }
 
 const struct tr_arch tr_arch_opt = {

@@ -37,25 +37,23 @@ static const char keys[] =
  * config.json itself says otherwise. */
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
-    enum tr_status st = TR_OK;
     struct tr_rope *r = &hp->rope[TR_C_ROPE];
     hp->norm_eps = 1e-5;
     hp->max_positions = 4096;
-    TR_TRY(tr_hp_common(c, hp));
+    TR_PASS(tr_hp_common(c, hp));
     if (hp->ffn == 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: intermediate_size is missing"));
-    TR_TRY(tr_hp_act(c, "hidden_act", "silu", hp));
-    TR_TRY(tr_json_real(c, "resid_pdrop", false, &hp->dropout_resid));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &hp->kind[0].window));
+        return tr_fail(TR_USAGE, "config.json: intermediate_size is missing");
+    TR_PASS(tr_hp_act(c, "hidden_act", "silu", hp));
+    TR_PASS(tr_json_real(c, "resid_pdrop", false, &hp->dropout_resid));
+    TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &hp->kind[0].window));
     hp->kind[0].rope = TR_C_ROPE;
-    TR_TRY(tr_hp_rope_part(c, 10000.0, "partial_rotary_factor", 1.0, hp));
+    TR_PASS(tr_hp_rope_part(c, 10000.0, "partial_rotary_factor", 1.0, hp));
     r->type = r->type == TR_ROPE_YARN ? TR_ROPE_LONGROPE : r->type;
     r->original_max = 4096;
-    TR_TRY(tr_json_int(c, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    TR_PASS(tr_json_int(c, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
     if (r->type != TR_ROPE_DEFAULT && r->type != TR_ROPE_LONGROPE)
-        st = tr_fail(TR_USAGE, "config.json: phi3 has no rope type but default and longrope");
-out:
-    return st;
+        return tr_fail(TR_USAGE, "config.json: phi3 has no rope type but default and longrope");
+    return TR_OK;
 }
 
 const struct tr_arch tr_arch_phi3 = {

@@ -18,42 +18,40 @@ static const struct {
 
 enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *r)
 {
-    enum tr_status st = TR_OK;
     const char *name = "default";
     char esc[80];
     size_t i;
-    TR_TRY(tr_json_str(obj, "type", false, &name));
-    TR_TRY(tr_json_str(obj, "rope_type", false, &name));
+    TR_PASS(tr_json_str(obj, "type", false, &name));
+    TR_PASS(tr_json_str(obj, "rope_type", false, &name));
     for (i = 0; i < TR_COUNT_OF(types) && strcmp(types[i].name, name) != 0; i++)
         ;
     if (i == TR_COUNT_OF(types))
-        TR_TRY(tr_fail(TR_USAGE,
+        return tr_fail(TR_USAGE,
                        "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3 "
                        "longrope",
-                       tr_escape(name, esc, sizeof esc)));
+                       tr_escape(name, esc, sizeof esc));
     r->type = types[i].type;
     r->factor = 0;
     r->truncate = true;
     bool needs_factor = r->type != TR_ROPE_DEFAULT && r->type != TR_ROPE_LONGROPE;
     bool is_llama3 = r->type == TR_ROPE_LLAMA3;
-    TR_TRY(tr_json_real(obj, "rope_theta", false, &r->theta));
-    TR_TRY(tr_json_real(obj, "factor", needs_factor && r->type != TR_ROPE_YARN, &r->factor));
-    TR_TRY(tr_json_real(obj, "low_freq_factor", is_llama3, &r->low_freq_factor));
-    TR_TRY(tr_json_real(obj, "high_freq_factor", is_llama3, &r->high_freq_factor));
-    TR_TRY(tr_json_real(obj, "beta_fast", false, &r->beta_fast));
-    TR_TRY(tr_json_real(obj, "beta_slow", false, &r->beta_slow));
-    TR_TRY(tr_json_real(obj, "attention_factor", false, &r->attention_factor));
-    TR_TRY(tr_json_real(obj, "mscale", false, &r->mscale));
-    TR_TRY(tr_json_real(obj, "mscale_all_dim", false, &r->mscale_all_dim));
-    TR_TRY(tr_json_bool(obj, "truncate", false, &r->truncate));
-    TR_TRY(tr_json_int(obj, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
-    TR_TRY(tr_json_int(config, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    TR_PASS(tr_json_real(obj, "rope_theta", false, &r->theta));
+    TR_PASS(tr_json_real(obj, "factor", needs_factor && r->type != TR_ROPE_YARN, &r->factor));
+    TR_PASS(tr_json_real(obj, "low_freq_factor", is_llama3, &r->low_freq_factor));
+    TR_PASS(tr_json_real(obj, "high_freq_factor", is_llama3, &r->high_freq_factor));
+    TR_PASS(tr_json_real(obj, "beta_fast", false, &r->beta_fast));
+    TR_PASS(tr_json_real(obj, "beta_slow", false, &r->beta_slow));
+    TR_PASS(tr_json_real(obj, "attention_factor", false, &r->attention_factor));
+    TR_PASS(tr_json_real(obj, "mscale", false, &r->mscale));
+    TR_PASS(tr_json_real(obj, "mscale_all_dim", false, &r->mscale_all_dim));
+    TR_PASS(tr_json_bool(obj, "truncate", false, &r->truncate));
+    TR_PASS(tr_json_int(obj, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    TR_PASS(tr_json_int(config, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
     r->short_factor = cJSON_GetObjectItemCaseSensitive(obj, "short_factor");
     r->long_factor = cJSON_GetObjectItemCaseSensitive(obj, "long_factor");
     if (!(r->theta > 0) || (needs_factor && r->factor != 0 && !(r->factor > 0)))
-        st = tr_fail(TR_USAGE, "config.json: rope_theta %g and factor %g must be positive", r->theta, r->factor);
-out:
-    return st;
+        return tr_fail(TR_USAGE, "config.json: rope_theta %g and factor %g must be positive", r->theta, r->factor);
+    return TR_OK;
 }
 
 enum tr_status tr_rope_check_factors(const struct tr_rope *r)

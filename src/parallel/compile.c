@@ -30,30 +30,27 @@ static enum tr_status fit_budget(struct tr_compiled *c)
 {
     static const enum tr_recompute ladder[][2] = { { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP },
                                                    { TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK } };
-    enum tr_status st = TR_OK;
     int n = c->place.model->n_segments;
     for (size_t i = 0; i < TR_COUNT_OF(ladder); i++) {
-        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], n));
+        TR_PASS(try_set(c, ladder[i][0], ladder[i][1], n));
         if (!fits(c))
             continue;
         int lo = 0, hi = n; /* hi fits; find the smallest number that does */
         while (lo < hi) {
             int mid = (lo + hi) / 2;
-            TR_TRY(try_set(c, ladder[i][0], ladder[i][1], mid));
+            TR_PASS(try_set(c, ladder[i][0], ladder[i][1], mid));
             if (fits(c))
                 hi = mid;
             else
                 lo = mid + 1;
         }
-        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], hi));
+        TR_PASS(try_set(c, ladder[i][0], ladder[i][1], hi));
         return TR_OK;
     }
     char need[32], have[32];
-    st = tr_fail(TR_USAGE, "memory_budget %s: a rank needs %s even with every block recomputed",
-                 tr_human_bytes(c->opt.memory_budget, have, sizeof have),
-                 tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
-out:
-    return st;
+    return tr_fail(TR_USAGE, "memory_budget %s: a rank needs %s even with every block recomputed",
+                   tr_human_bytes(c->opt.memory_budget, have, sizeof have),
+                   tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
 }
 
 /* Recomputes as the options say. AUTO recomputes nothing where there is no budget. */

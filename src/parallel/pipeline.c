@@ -84,7 +84,6 @@ static enum tr_status find_stages(struct tr_placement *p, int n_stages)
 
 enum tr_status tr_pipeline_stages(struct tr_compiled *c)
 {
-    enum tr_status st = TR_OK;
     int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1;
     struct tr_legal_query q = { .pp = n_ranks,
                                 .dp = c->opt.layout.data_size,
@@ -95,15 +94,14 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c)
                                 .pp_schedule = c->opt.pp_schedule,
                                 .in_order = c->opt.layout.in_order,
                                 .model.n_segments = c->place.model->n_segments };
-    TR_TRY(tr_legal_check(&q));
-    TR_TRY(find_stages(&c->place, n_ranks * n_chunks));
+    TR_PASS(tr_legal_check(&q));
+    TR_PASS(find_stages(&c->place, n_ranks * n_chunks));
     if (c->opt.is_inference)
-        goto out;
-    TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
+        return TR_OK;
+    TR_PASS(
+        tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
     q.runs_back = q.in_order && !tr_pipe_is_in_order(c->pipe); /* compares all pairs: only where a rule asks */
-    TR_TRY(tr_legal_check(&q));
-out:
-    return st;
+    return tr_legal_check(&q);
 }
 
 /* ---- slots of memory ---- */

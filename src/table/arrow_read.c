@@ -412,7 +412,6 @@ enum tr_status tr_ar_read_batch(struct tr_table *t, struct tr_ar *a, const struc
 
 enum tr_status tr_ar_read_dictionary(struct tr_table *t, struct tr_ar *a, const struct tr_ar_message *m)
 {
-    enum tr_status st = TR_OK;
     int64_t id = tr_flat_int(&m->text, m->header, 0, 8, 0);
     struct tr_flat_at batch = tr_flat_table(&m->text, m->header, 1);
     if (tr_flat_int(&m->text, m->header, 2, 1, 0))
@@ -420,11 +419,9 @@ enum tr_status tr_ar_read_dictionary(struct tr_table *t, struct tr_ar *a, const 
     for (size_t i = 0; i < a->n_dicts; i++)
         if (a->dicts[i].id == id) {
             size_t root = a->dicts[i].root;
-            TR_TRY(tr_ar_read_batch(t, a, m, batch, root, a->fields[root].end, &a->dicts[i].body));
+            TR_PASS(tr_ar_read_batch(t, a, m, batch, root, a->fields[root].end, &a->dicts[i].body));
             a->dicts[i].is_read = true;
             return TR_OK;
         }
-    st = tr_ar_damaged(t, "a dictionary belongs to no column");
-out:
-    return st;
+    return tr_ar_damaged(t, "a dictionary belongs to no column");
 }

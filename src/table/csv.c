@@ -94,7 +94,6 @@ static enum tr_status skip_line_ends(struct tr_textfile *f, int *c)
 
 static enum tr_status open_any(struct tr_table *t, char separator)
 {
-    enum tr_status st = TR_OK;
     struct tr_textfile *f = &t->file;
     size_t n = 1;
     int c;
@@ -103,24 +102,23 @@ static enum tr_status open_any(struct tr_table *t, char separator)
         return tr_fail(TR_NOMEM, "no memory for a reader of %s", t->path);
     s->separator = separator;
     while (f->end < 3 && n > 0)
-        TR_TRY(tr_textfile_more(f, &n));
+        TR_PASS(tr_textfile_more(f, &n));
     if (f->end >= 3 && memcmp(f->buf, "\xEF\xBB\xBF", 3) == 0)
         f->begin = 3;
-    TR_TRY(skip_line_ends(f, &c));
+    TR_PASS(skip_line_ends(f, &c));
     for (bool is_more = c >= 0; is_more;) {
-        TR_TRY(read_field(t, &c));
+        TR_PASS(read_field(t, &c));
         if (s->is_long || s->names.n == MAX_COLUMNS)
-            TR_TRY(tr_fail(TR_USAGE, "%s: the header has a name over 16 MiB, or more than %d columns", t->path,
-                           MAX_COLUMNS));
-        TR_TRY(tr_names_add(&s->names, s->field.p ? s->field.p : "", s->field.n));
+            return tr_fail(TR_USAGE, "%s: the header has a name over 16 MiB, or more than %d columns", t->path,
+                           MAX_COLUMNS);
+        TR_PASS(tr_names_add(&s->names, s->field.p ? s->field.p : "", s->field.n));
         is_more = c == separator;
         f->begin += is_more;
     }
-    st = tr_names_check(&s->names, NULL, s->names.n);
+    enum tr_status st = tr_names_check(&s->names, NULL, s->names.n);
     if (st != TR_OK)
-        TR_TRY(tr_fail_at(st, "%s: ", t->path));
-out:
-    return st;
+        return tr_fail_at(st, "%s: ", t->path);
+    return TR_OK;
 }
 
 static enum tr_status open_csv(struct tr_table *t)

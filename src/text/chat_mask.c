@@ -289,7 +289,6 @@ static enum tr_status span_of_completion(struct sample *s)
 static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
 {
     bool has_blocks = tr_jinja_has_generation(tr_chat_template(s->c, s->what.tools)) && !s->what.has_loss;
-    enum tr_status st = TR_OK;
     struct turn turn;
     size_t i = 0;
     const cJSON *last = last_with_loss(s, &i);
@@ -301,26 +300,25 @@ static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
         return span_of_completion(s);
     if (mode == TR_MASK_ASSISTANT && !has_blocks)
         return spans_of_turns(s);
-    st = find_turn(s, i, last, &turn);
+    enum tr_status st = find_turn(s, i, last, &turn);
     if (st == TR_USAGE && has_blocks && !turn.is_consistent && mode != TR_MASK_COMPLETION)
         st = TR_OK; /* the template cannot render the prompt alone, so its blocks are taken as they are */
-    TR_TRY(st);
+    TR_PASS(st);
     if (mode == TR_MASK_COMPLETION) {
         s->spans.n = 0;
         if (turn.is_consistent)
-            TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, s->text.n));
+            TR_PASS(tr_jinja_spans_add(&s->spans, turn.span.begin, s->text.n));
     } else if (!has_blocks) {
         s->spans.n = 0;
         if (turn.is_consistent)
-            TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end));
+            TR_PASS(tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end));
     } else {
-        TR_TRY(check_generation_end(s, &turn));
-        TR_TRY(keep_answers(s));
+        TR_PASS(check_generation_end(s, &turn));
+        TR_PASS(keep_answers(s));
         if (mode == TR_MASK_LAST)
             keep_last(&s->spans, &turn);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- tokens ---- */

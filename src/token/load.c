@@ -19,19 +19,17 @@ static bool is_absent(const cJSON *x)
 /* Reads the JSON object of a file. *out stays NULL when the file is optional and absent. */
 static enum tr_status load_object(const char *dir, const char *name, size_t max_bytes, bool required, cJSON **out)
 {
-    enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
-    TR_TRY(tr_path_join(path, dir, name));
+    TR_PASS(tr_path_join(path, dir, name));
     if (!required && !tr_file_exists(path))
         return TR_OK;
-    TR_TRY(tr_json_load(path, max_bytes, out));
+    TR_PASS(tr_json_load(path, max_bytes, out));
     if (!cJSON_IsObject(*out)) {
         cJSON_Delete(*out);
         *out = NULL;
-        st = tr_fail(TR_USAGE, "%s: the file is not a JSON object", path);
+        return tr_fail(TR_USAGE, "%s: the file is not a JSON object", path);
     }
-out:
-    return st;
+    return TR_OK;
 }
 
 /* ---- special tokens ---- */

@@ -274,25 +274,22 @@ enum tr_status tr_tok_load_model(struct tr_tokenizer *t, const cJSON *root)
         { "WordPiece", TR_TOK_MODEL_WORDPIECE, load_wordpiece },
         { "WordLevel", TR_TOK_MODEL_WORDLEVEL, load_wordlevel },
     };
-    enum tr_status st = TR_OK;
     char buf[96];
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
     if (!cJSON_IsObject(model))
         return tr_fail(TR_USAGE, "model is missing or not an object");
     const char *type = guess_type(model);
-    TR_TRY(tr_json_str(model, "type", false, &type));
+    TR_PASS(tr_json_str(model, "type", false, &type));
     t->unk = -1;
     for (size_t i = 0; i < TR_COUNT_OF(models); i++)
         if (strcmp(models[i].name, type) == 0) {
             t->model = models[i].kind;
-            TR_TRY(models[i].load(t, model));
+            TR_PASS(models[i].load(t, model));
             return tr_tok_bpe_prepare(t);
         }
-    st = tr_fail(TR_USAGE,
-                 "model.type \"%s\" is not supported; the supported types are BPE, Unigram, WordPiece and WordLevel",
-                 tr_escape(type, buf, sizeof buf));
-out:
-    return st;
+    return tr_fail(TR_USAGE,
+                   "model.type \"%s\" is not supported; the supported types are BPE, Unigram, WordPiece and WordLevel",
+                   tr_escape(type, buf, sizeof buf));
 }
 
 /* ---- added tokens ---- */

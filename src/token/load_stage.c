@@ -7,25 +7,22 @@
 enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
                                  const struct tr_tok_stage_type *types, size_t n_types, const char *list_key)
 {
-    enum tr_status st = TR_OK;
     const char *name = NULL;
     char buf[96];
-    TR_TRY(tr_json_str(x, "type", true, &name));
+    TR_PASS(tr_json_str(x, "type", true, &name));
     if (strcmp(name, "Sequence") == 0) {
         const cJSON *list = cJSON_GetObjectItemCaseSensitive(x, list_key), *part;
         if (!cJSON_IsArray(list))
             return tr_fail(TR_USAGE, "%s Sequence has no list \"%s\"", stage, list_key);
-        cJSON_ArrayForEach(part, list) TR_TRY(tr_tok_load_stage(t, part, stage, types, n_types, list_key));
+        cJSON_ArrayForEach(part, list) TR_PASS(tr_tok_load_stage(t, part, stage, types, n_types, list_key));
         return TR_OK;
     }
     for (size_t i = 0; i < n_types; i++)
         if (strcmp(types[i].name, name) == 0) {
-            st = types[i].load(t, x);
+            enum tr_status st = types[i].load(t, x);
             return st == TR_OK ? st : tr_fail_at(st, "%s %s: ", stage, name);
         }
-    st = tr_fail(TR_USAGE, "%s \"%s\" is not supported", stage, tr_escape(name, buf, sizeof buf));
-out:
-    return st;
+    return tr_fail(TR_USAGE, "%s \"%s\" is not supported", stage, tr_escape(name, buf, sizeof buf));
 }
 
 static enum tr_status copy_text(const char *from, char **to, size_t *n)

@@ -172,14 +172,13 @@ static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p,
 static enum tr_status rewrite_spans(const struct tr_tok_split *x, const char *p, bool at_start,
                                     const struct tr_tok_spans *in, struct tr_str *text, struct tr_tok_spans *out)
 {
-    enum tr_status st = TR_OK;
     tr_str_clear(text);
     tr_str_add(text, "\n", at_start && in->n && in->p[0].begin == 0 ? 0 : 1); /* offset 0 means the start of the text */
     for (size_t i = 0; i < in->n; i++) {
         struct tr_tok_span s = in->p[i];
         size_t begin = text->n;
         if (x->kind == TR_TOK_SPLIT_METASPACE) {
-            TR_TRY(put_metaspace(x, p + s.begin, s.end - s.begin, at_start && s.begin == 0, text, out));
+            TR_PASS(put_metaspace(x, p + s.begin, s.end - s.begin, at_start && s.begin == 0, text, out));
         } else {
             if (x->kind == TR_TOK_SPLIT_PREFIX && p[s.begin] != ' ')
                 tr_str_add(text, " ", 1);
@@ -187,13 +186,12 @@ static enum tr_status rewrite_spans(const struct tr_tok_split *x, const char *p,
                 put_byte_chars(p + s.begin, s.end - s.begin, text);
             else
                 tr_str_add(text, p + s.begin, s.end - s.begin);
-            TR_TRY(tr_tok_spans_add(out, begin, text->n, false));
+            TR_PASS(tr_tok_spans_add(out, begin, text->n, false));
         }
     }
     if (!tr_str_ok(text) || text->n > UINT32_MAX)
-        st = tr_fail(TR_NOMEM, "no memory to split a text into words");
-out:
-    return st;
+        return tr_fail(TR_NOMEM, "no memory to split a text into words");
+    return TR_OK;
 }
 
 enum tr_status tr_tok_split_text(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, const char **text,

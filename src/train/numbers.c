@@ -271,24 +271,21 @@ static bool is_suspect(const struct tr_numbers *n, const struct tr_step_result *
 static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_COUNT], struct tr_step_result *out,
                              struct finding *origin, bool *is_same)
 {
-    enum tr_status st = TR_OK;
     struct tr_exec *e = n->e;
     memcpy(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses);
     memcpy(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms);
     n->mine = (struct finding){ .rank = tr_exec_mesh(e)->rank, .sample = -1 };
-    TR_TRY(tr_exec_drain(e));
+    TR_PASS(tr_exec_drain(e));
     look_at_weights(n);
     tr_exec_watch(e, look, n);
-    st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);
+    enum tr_status st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);
     tr_exec_watch(e, NULL, NULL);
-    TR_TRY(st);
+    TR_PASS(st);
     *is_same = tr_exec_compiled(e)->opt.any_order ||
                (memcmp(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses) == 0 &&
                 memcmp(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms) == 0);
     look_at_losses(n, *is_same);
-    TR_TRY(share(n, origin));
-out:
-    return st;
+    return share(n, origin);
 }
 
 /* Appends the first parameter whose gradient norm differs from the first run. With one sum over all gradients it is
@@ -307,10 +304,9 @@ static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
 static enum tr_status judge(struct tr_numbers *n, const float values[TR_STEP_COUNT], struct tr_step_result *r,
                             struct tr_str *text, struct tr_verdict *verdict)
 {
-    enum tr_status st = TR_OK;
     struct finding origin;
     bool is_same = true;
-    TR_TRY(replay(n, values, r, &origin, &is_same));
+    TR_PASS(replay(n, values, r, &origin, &is_same));
     describe(n, &origin, text);
     verdict->rank = origin.kind == NOWHERE ? -1 : (int)origin.rank;
     if (!is_same && origin.kind == NOWHERE)
@@ -319,7 +315,7 @@ static enum tr_status judge(struct tr_numbers *n, const float values[TR_STEP_COU
                           ? "; a replay gave the same bits: data or model"
                           : "; a replay gave other bits: hardware is suspected, and the result of the replay is used");
     if (is_finite(r))
-        goto out;
+        return TR_OK;
     verdict->is_skipped = n->cfg->nonfinite == TR_NONFINITE_SKIP && n->n_skipped < n->cfg->nonfinite_budget;
     n->n_skipped += verdict->is_skipped;
     if (verdict->is_skipped)
@@ -328,8 +324,7 @@ static enum tr_status judge(struct tr_numbers *n, const float values[TR_STEP_COU
     else
         tr_str_addf(text, "; no parameter was changed, stopped after %" PRId64 " skips (--nonfinite %s)", n->n_skipped,
                     tr_config_word("nonfinite", (int)n->cfg->nonfinite));
-out:
-    return st;
+    return TR_OK;
 }
 
 enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch *b, const float values[TR_STEP_COUNT],

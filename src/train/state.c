@@ -141,7 +141,6 @@ static void add_amax(const struct tr_amax_history *p, struct tr_str *out)
 
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out)
 {
-    enum tr_status st = TR_OK;
     tr_str_addf(out,
                 "{\"schema\": %d, \"run\": \"%s\", \"generation\": %" PRId64 ", \"step\": %" PRId64
                 ", \"total_steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64
@@ -169,13 +168,11 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
         tr_str_addf(out, ", \"patience\": {\"step\": %" PRId64 ", \"loss\": %.17g, \"worse\": %" PRId64 "}",
                     s->patience.best_step, s->patience.best, s->patience.n_worse);
     tr_str_addf(out, ", \"world\": %" PRId64 ", \"inputs\": ", in->cfg->dp * in->cfg->tp * in->cfg->pp * in->cfg->cp);
-    TR_TRY(add_inputs(in, out));
+    TR_PASS(add_inputs(in, out));
     tr_str_addf(out, ", \"origin\": %s, \"config\": ", s->origin ? s->origin : "null");
     tr_config_json(in->cfg, false, out);
     tr_str_addf(out, "}\n");
-    st = tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "state.json: out of memory");
-out:
-    return st;
+    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "state.json: out of memory");
 }
 
 static bool same_item(const cJSON *a, const cJSON *b)
