@@ -2,7 +2,6 @@
  * E[i] - pick[i] E0 + pick[i] E1, where the rows of pick are zero but for the tokens that learn, E0 are their rows of
  * the base and E1 those that learn. E0 is what the run holds of the base, so the first two terms cancel exactly. */
 #include "ckpt/load_impl.h"
-#include <stdlib.h>
 
 /* The rows of the base, each times `sign`. */
 static enum tr_status put_rows(const struct tr_store *s, const struct tr_hf *hf, const struct tr_model_rows *r,

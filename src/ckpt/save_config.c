@@ -1,7 +1,6 @@
 /* save_config.c - config.json as a checkpoint has it: the file that came in, with the dtype of the weights. What was
  * quantised there has been decoded: weights are written plain, so the config must not say otherwise. */
 #include "ckpt/save_impl.h"
-#include <stdlib.h>
 
 /* The next number of a JSON text, strings skipped; NULL at the end. */
 static const char *next_number(const char *p, size_t *n)

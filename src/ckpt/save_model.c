@@ -3,8 +3,6 @@
  * file (C20). */
 #include "ckpt/save_impl.h"
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

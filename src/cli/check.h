@@ -3,8 +3,6 @@
 #define TR_CLI_CHECK_H
 
 #include "cli/cli.h"
-#include <math.h>
-#include <stdio.h>
 
 struct check_note { /* of this rank, on one part */
     int64_t n, n_bad;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { N_SMALL = 20, N_LARGE = 4, LARGE_BYTES = 1 << 20, FILE_BYTES = 4 << 20, N_ELEMS = 10007 };
 

@@ -1,7 +1,6 @@
 /* cmd_adapter.c - verbs of trireme ckpt on adapters: listed, exported for other programs, merged into a model. */
 #include "cli/cli.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- list ---- */

@@ -6,6 +6,7 @@
  * only if all is well.
  */
 #include "cli/check.h"
+#include <math.h>
 #include <stdlib.h>
 
 static enum tr_status gather(struct check *k, const void *mine, size_t bytes, void *all)

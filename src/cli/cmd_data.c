@@ -1,7 +1,6 @@
 /* cmd_data.c - trireme data check | show: what a model will see in training, and what it saw in a step. */
 #include "cli/cli.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { SHOWN_ROWS = 3, SHOWN_TOKENS = 160, LOOKED_AT = 64 /* batches */ };

@@ -3,7 +3,6 @@
  * one machine before there is a run. */
 #include "cli/doctor.h"
 #include <stdarg.h>
-#include <stdlib.h>
 
 static const char *const ready_words[READY_COUNT] = {
     [READY_CPU] = "training on the CPU",          [READY_GPU] = "training on GPUs",

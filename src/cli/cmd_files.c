@@ -2,7 +2,6 @@
  * pages. */
 #include "cli/cli.h"
 #include "import/import.h"
-#include <stdio.h>
 
 static const char *word(const struct tr_config *cfg, size_t i)
 {

@@ -1,7 +1,6 @@
 /* cmd_plan.c - plan: memory and time of a run, without running it. */
 #include "cli/cli.h"
 #include "plan/plan.h"
-#include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
 

@@ -3,7 +3,6 @@
  */
 #include "cli/cli.h"
 #include "plan/plan.h"
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_TRIES = 16 };

@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum tr_status cmd_init(const struct tr_config *cfg)
 {

@@ -1,8 +1,6 @@
 /* cmd_watch.c - watch: runs as text, on a whole terminal, as a page in a browser, or as one file. */
 #include "cli/cli.h"
 #include "watch/watch.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- as text ---- */

@@ -3,7 +3,6 @@
 #include "cli/cli.h"
 #include <dirent.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 struct run_pair {

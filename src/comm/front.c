@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum tr_status tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const struct tr_comm_ops *ops,
                              const struct tr_comm_env *env)

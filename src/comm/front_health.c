@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum tr_status tr_front_fault(const struct tr_front *w)
 {

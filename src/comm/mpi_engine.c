@@ -7,7 +7,6 @@
  * are under one lock: MPI_THREAD_SERIALIZED is enough.
  */
 #include "comm/mpi_impl.h"
-#include "base/banned.h"
 
 enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560 };
 

@@ -10,7 +10,6 @@
 #include "comm/mpi_impl.h"
 #include <fcntl.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { DELIVER_US = 300 * 1000, CLOSED_US = 1000 * 1000, CHAIN_US = 2000 * 1000, TAG_CONTROL = 3 };
 

@@ -7,8 +7,6 @@
  */
 #include "comm/shm_impl.h"
 #include <sched.h>
-#include <unistd.h>
-#include "base/banned.h"
 
 enum {
     N_SPINS_MIN = 10,

@@ -10,7 +10,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { STOP_LOOK_US = 100 * 1000 }; /* shorter waits do not look whether the peer is stopped */
 

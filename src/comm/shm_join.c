@@ -18,7 +18,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 #define MAGIC    UINT64_C(0x31306d6873725421) /* "!Trshm01" */
 #define HEAP_PER ((size_t)64 << 20)           /* virtual memory for each rank; pages are faulted in on first touch */

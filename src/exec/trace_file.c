@@ -11,7 +11,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { PLANNED_PID = 1000000, HOST_PID = 2000000, FIRST_LANE = 10 };
 static const char *const track_names[] = { "actions", "compute", "waiting", "communication", "copies" };

@@ -2,7 +2,6 @@
  * the chat template ends a turn. A runtime that misses the end of a turn talks without end. A run writes the template
  * that it was trained with beside its weights (src/train/chat_files.c), and the hashes of a checkpoint cover it. */
 #include "export/vocab.h"
-#include <stdlib.h>
 
 void tr_export_text_close(struct tr_export_text *t)
 {

@@ -6,7 +6,6 @@
 #include "export/weights.h"
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { CHUNK = 1 << 20 }; /* elements, or one row */
 

@@ -13,7 +13,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 #define BENEATH TR_NAME_GENERATIONS "/"
 

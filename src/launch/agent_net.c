@@ -10,7 +10,6 @@
 #include "launch/agent_net.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,7 +19,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum {
     CONNS_MAX = 160,

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { TICK_US = 50 * 1000, LAST_SEND_US = 1000 * 1000 };
 

@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <sched.h>
 #include <stdlib.h>
-#include "base/banned.h"
 
 enum flag_kind {
     NPROC,

@@ -12,7 +12,6 @@
 #include "observe/observe.h"
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum {
     SECOND_US = 1000000,

@@ -7,7 +7,6 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum {
     DRAIN_US = 2 * 1000 * 1000,

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { SINK_BYTES = 64 << 10, READ_BYTES = 16 << 10, HELD_LOG_BYTES = 1 << 20, LAST_READS = 256 };
 

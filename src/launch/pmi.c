@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { LINE_MAX_BYTES = 2048, KEY_MAX_BYTES = 64, VALUE_MAX_BYTES = 1024, ENTRIES_PER_RANK = 256, READS = 16 };
 

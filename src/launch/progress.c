@@ -2,7 +2,6 @@
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
 #include <dirent.h>
-#include "base/banned.h"
 
 enum { TAIL_MAX_BYTES = 64 << 10 }; /* of the log: hundreds of lines */
 

@@ -5,7 +5,6 @@
 #include "base/host.h"
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
-#include "base/banned.h"
 
 const char *tr_ended_how(const struct launch_job *j, const struct rank *r, char *buf, size_t n_buf)
 {

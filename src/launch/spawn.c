@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { PMI_FD = 3 }; /* the descriptor in a rank */
 

@@ -10,7 +10,6 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/banned.h"
 
 enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND, STOP_S = 300 };
 

@@ -7,7 +7,6 @@
 #include "model/known.h"
 #include "base/file.h"
 #include "model/model.h"
-#include <math.h>
 #include <stdlib.h>
 
 /* ---- by size ---- */

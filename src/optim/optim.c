@@ -1,6 +1,5 @@
 /* optim.c - the table of optimizers: those of this build, then those that a program adds before it parses options. */
 #include "optim/optim.h"
-#include <assert.h>
 
 enum { N_BUILT_IN = TR_OPTIM_MUON + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
 

@@ -2,7 +2,6 @@
  * text. */
 #include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
-#include <assert.h>
 #include <stdlib.h>
 
 /* Builds one program for each (segment program, recompute mode) that occurs; equal segments share it. */

@@ -3,10 +3,8 @@
  */
 #include "observe/observe.h"
 #include "plan/plan.h"
-#include <assert.h>
 #include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- a question as JSON ---- */

@@ -3,7 +3,6 @@
 #include "token/token_impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum tr_token_kind tr_tokenizer_token(const struct tr_tokenizer *t, int32_t id, const char **text, size_t *n)
 {

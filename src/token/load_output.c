@@ -2,7 +2,6 @@
  */
 #include "token/load.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- post_processor: the ids around every text ---- */

@@ -1,7 +1,6 @@
 /* load_stage.c - finds the type of a stage, and reads the members that several types have. */
 #include "token/load.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,

@@ -6,7 +6,6 @@
  */
 #include "token/token_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 

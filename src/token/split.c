@@ -6,7 +6,6 @@
  */
 #include "token/token_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum tr_status tr_tok_spans_grow(struct tr_tok_spans *v)

@@ -4,7 +4,6 @@
  * An end of turn that is several tokens is said and not refused: a server may stop at its text.
  */
 #include "train/saving.h"
-#include <stdlib.h>
 
 void tr_chat_files_release(struct tr_chat_files *f)
 {

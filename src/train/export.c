@@ -5,7 +5,6 @@
  * largest, and the header says alpha = r. What vLLM has no place for is refused. */
 #include "train/train.h"
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

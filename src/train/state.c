@@ -1,8 +1,6 @@
 /* state.c - state.json and trainer_state.json: written at each checkpoint, read on resume. */
 #include "train/state.h"
 #include <float.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
  */
 #include "train/signals.h"
 #include "train/train_impl.h"
-#include <stdio.h>
 #include <stdlib.h>
 
 static enum tr_status evaluate(struct tr_trainer *t, int64_t step)

@@ -15,7 +15,6 @@
 #include <cpuid.h>
 #endif
 #include <stdatomic.h>
-#include "base/banned.h"
 
 enum {
     KC = TR_GEMM_KC,

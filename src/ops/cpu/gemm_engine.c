@@ -10,7 +10,6 @@
 #include "ops/cpu/gemm_impl.h"
 #include <stdlib.h>
 #include <dlfcn.h>
-#include "base/banned.h"
 
 typedef int dnnl_sgemm_fn(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                           int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);

@@ -1,10 +1,8 @@
 /* gemm_memory.c - records of chosen algorithms in a file (gemm_memory.h). */
 #include "ops/cuda/gemm_memory.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static uint64_t check_of(const struct tr_gemm_record *r)
