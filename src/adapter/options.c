@@ -14,8 +14,7 @@ static enum tr_status take_names(const struct tr_words *w, struct tr_words *out,
         *is_regex = *is_regex || strpbrk(w->item[i], "\\^$*+?()[]{}|");
         tr_str_addf(&whole, "%s%s", i ? "," : "", w->item[i]);
     }
-    if (!tr_str_ok(&whole))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a list of names"));
+    TR_TRY(tr_str_check(&whole, "a list of names"));
     if (*is_regex)
         TR_TRY(tr_adapter_words((const char *const[]){ whole.p }, 1, out));
     else if (w->n)

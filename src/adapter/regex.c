@@ -110,8 +110,7 @@ enum tr_status tr_adapter_pattern_init(struct pattern *p, enum pattern_form form
     tr_str_addf(&s, "%s", forms[form].before);
     TR_TRY(translate(text, forms[form].before[0] == 0, &s));
     tr_str_addf(&s, "%s", forms[form].after);
-    if (!tr_str_ok(&s))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a pattern"));
+    TR_TRY(tr_str_check(&s, "a pattern"));
     p->code = pcre2_compile((PCRE2_SPTR)s.p, s.n, PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | forms[form].options, &error,
                             &where, NULL);
     if (!p->code) {

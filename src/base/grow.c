@@ -2,7 +2,6 @@
  * released, and orders and look-ups of arrays by text. */
 #include "base/misc.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,24 +10,19 @@ enum { FIRST = 16 };
 enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...)
 {
     void *p = calloc(n ? n : 1, size);
-    if (!p) {
-        char what[256];
-        va_list args;
-        va_start(args, fmt);
-        vsnprintf(what, sizeof what, fmt, args);
-        va_end(args);
-        return tr_fail(TR_NOMEM, "no memory for %s", what);
-    }
-    memcpy(array, &p, sizeof p); /* a pointer to any type: void ** would not be one to it */
-    return TR_OK;
+    va_list args;
+    va_start(args, fmt);
+    enum tr_status st = p ? TR_OK : tr_fail_memory(fmt, args);
+    va_end(args);
+    if (p)
+        memcpy(array, &p, sizeof p); /* a pointer to any type: void ** would not be one to it */
+    return st;
 }
 
-bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
+static bool grow(void *array, size_t size, size_t n, size_t *n_cap)
 {
     size_t cap, bytes;
     void *p;
-    if (n <= *n_cap)
-        return true;
     if (!tr_mul_size(*n_cap, 2, &cap))
         return false;
     cap = cap < FIRST ? FIRST : cap;
@@ -40,6 +34,15 @@ bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
     memcpy(array, &p, sizeof p);
     *n_cap = cap;
     return true;
+}
+
+enum tr_status tr_grow(void *array, size_t size, size_t n, size_t *n_cap, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    enum tr_status st = n <= *n_cap || grow(array, size, n, n_cap) ? TR_OK : tr_fail_memory(fmt, args);
+    va_end(args);
+    return st;
 }
 
 struct tr_owned {

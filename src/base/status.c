@@ -53,6 +53,13 @@ enum tr_status tr_fail_at(enum tr_status st, const char *fmt, ...)
     return st;
 }
 
+enum tr_status tr_fail_memory(const char *fmt, va_list args)
+{
+    char what[256];
+    vsnprintf(what, sizeof what, fmt, args);
+    return tr_fail(TR_NOMEM, "no memory for %s", what);
+}
+
 const char *tr_error_text(void)
 {
     return error_text;

@@ -7,6 +7,7 @@
 #define TR_BASE_STATUS_H
 
 #include "base/compiler.h"
+#include <stdarg.h>
 
 #define TR_STATUS_LIST(X)                                                                                              \
     X(OK, "ok")                                                                                                        \
@@ -36,6 +37,8 @@ const char *tr_status_str(enum tr_status st);
 enum tr_status tr_fail(enum tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
 /* Puts context in front of the text that is there: "model.safetensors: " + cause. Returns st unchanged. */
 enum tr_status tr_fail_at(enum tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
+/* TR_NOMEM: "no memory for " and the text, which names the thing. */
+enum tr_status tr_fail_memory(const char *fmt, va_list args);
 const char *tr_error_text(void);
 void tr_error_clear(void);
 

@@ -30,6 +30,15 @@ bool tr_str_ok(const struct tr_str *s)
     return s->n_cap != SIZE_MAX;
 }
 
+enum tr_status tr_str_check(const struct tr_str *s, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    enum tr_status st = tr_str_ok(s) ? TR_OK : tr_fail_memory(fmt, args);
+    va_end(args);
+    return st;
+}
+
 /* Room for n_more bytes and the terminator; false once failed. */
 static bool reserve(struct tr_str *s, size_t n_more)
 {

@@ -19,6 +19,8 @@ void tr_str_json(struct tr_str *s, const char *text); /* quoted, escaped; bytes 
 void tr_str_member(struct tr_str *s, const char *before, const char *text); /* tr_str_json after `before`, as it is */
 void tr_str_shell(struct tr_str *s, const char *word); /* quoted for a shell where that is needed */
 bool tr_str_ok(const struct tr_str *s);
+/* TR_OK, or TR_NOMEM: "no memory for " and the text, which names the thing. */
+enum tr_status tr_str_check(const struct tr_str *s, const char *fmt, ...) TR_PRINTF(2, 3);
 
 /* snprintf that reports truncation as TR_USAGE. */
 enum tr_status tr_format(char *buf, size_t n_buf, const char *fmt, ...) TR_PRINTF(3, 4);

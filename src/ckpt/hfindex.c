@@ -139,9 +139,7 @@ static enum tr_status build_index(struct tr_hf_plan *p, const struct tr_st_entry
         }
     }
     tr_str_addf(s, "\n  }\n}\n");
-    if (!tr_str_ok(s))
-        return tr_fail(TR_NOMEM, "no memory for the index of %zu tensors", n);
-    return TR_OK;
+    return tr_str_check(s, "the index of %zu tensors", n);
 }
 
 enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entries, size_t n_entries,

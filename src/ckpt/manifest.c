@@ -63,10 +63,9 @@ enum tr_status tr_ckpt_manifest_build(const struct tr_ckpt_manifest *m, struct t
         tr_str_addf(s, ", \"bytes\": %" PRIu64 ", \"xxh3_128\": \"%s\"}", m->files[i].bytes, hex);
     }
     tr_str_addf(s, "\n  ],\n");
-    if (!tr_str_ok(s))
-        return tr_fail(TR_NOMEM, "no memory for the manifest of %zu files", m->n_files);
+    TR_PASS(tr_str_check(s, "the manifest of %zu files", m->n_files));
     add_tail(s);
-    return tr_str_ok(s) ? TR_OK : tr_fail(TR_NOMEM, "no memory for the manifest of %zu files", m->n_files);
+    return tr_str_check(s, "the manifest of %zu files", m->n_files);
 }
 
 static bool parse_hex64(const char *hex, uint64_t *out)

@@ -97,8 +97,7 @@ static enum tr_status build_header(struct tr_st_writer *w, const struct tr_st_en
     tr_str_addf(s, "}");
     while (tr_str_ok(s) && s->n % TR_ST_ALIGN != 0)
         tr_str_addf(s, " ");
-    if (!tr_str_ok(s))
-        return tr_fail(TR_NOMEM, "no memory for the header of %zu tensors", w->n_slots);
+    TR_PASS(tr_str_check(s, "the header of %zu tensors", w->n_slots));
     uint64_t n = s->n - 8;
     if (n > TR_ST_MAX_HEADER)
         return tr_fail(TR_USAGE, "%zu tensors make a header of %" PRIu64 " bytes; the limit is %d, use more shards",

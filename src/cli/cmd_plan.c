@@ -122,8 +122,7 @@ static enum tr_status write_memory_picture(const char *path, const struct tr_com
         TR_TRY(tr_memory_snapshot(stage, n, &out));
     else
         tr_memory_svg(stage, n, room_bytes, &out);
-    if (!tr_str_ok(&out))
-        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    TR_TRY(tr_str_check(&out, "a plan"));
     TR_TRY(tr_file_write_atomic(path, out.p, out.n));
 out:
     tr_str_release(&out);

@@ -13,7 +13,7 @@ enum tr_status tr_doc_mask(struct tr_doc *doc, bool is_target)
 {
     while (doc->mask.n < doc->ids.n && tr_str_ok(&doc->mask))
         tr_str_add(&doc->mask, is_target ? "\1" : "\0", 1);
-    return tr_str_ok(&doc->mask) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a loss mask");
+    return tr_str_check(&doc->mask, "a loss mask");
 }
 
 enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids)

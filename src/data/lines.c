@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BATCH "a batch of lines" /* in messages */
+
 enum { BATCH_BYTES = 8 << 20, BATCH_ROWS = 1 << 16, TASK_BYTES = 64 << 10 };
 /* Ids of a batch, and for each byte of it. A template may put a few hundred around a record, never a few thousand
  * around each of many. */
@@ -26,16 +28,10 @@ bool tr_lines_is_full(const struct tr_lines *l)
     return l->text.n >= BATCH_BYTES || l->n_rows >= BATCH_ROWS;
 }
 
-static enum tr_status no_memory(void)
-{
-    return tr_fail(TR_NOMEM, "no memory for a batch of lines");
-}
-
 static enum tr_status add_task(struct tr_lines *l)
 {
     size_t n_was = l->n_tasks_cap;
-    if (!TR_GROW(l->tasks, l->n_tasks + 1, &l->n_tasks_cap))
-        return no_memory();
+    TR_PASS(TR_GROW(l->tasks, l->n_tasks + 1, &l->n_tasks_cap, BATCH));
     memset(l->tasks + n_was, 0, (l->n_tasks_cap - n_was) * sizeof *l->tasks);
     l->tasks[l->n_tasks].first = l->tasks[l->n_tasks].end = l->n_rows;
     l->n_tasks++;
@@ -44,19 +40,16 @@ static enum tr_status add_task(struct tr_lines *l)
 
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why)
 {
-    if (!TR_GROW(l->rows, l->n_rows + 1, &l->n_rows_cap))
-        return no_memory();
+    TR_PASS(TR_GROW(l->rows, l->n_rows + 1, &l->n_rows_cap, BATCH));
     if (l->n_tasks == 0 || l->text.n - l->rows[l->tasks[l->n_tasks - 1].first].at >= TASK_BYTES)
         TR_PASS(add_task(l));
     struct tr_line_row row = { .at = l->text.n, .n = why ? 0 : n, .number = number, .why = why ? strdup(why) : NULL };
     if (why && !row.why)
-        TR_PASS(no_memory());
+        return tr_fail(TR_NOMEM, "no memory for " BATCH);
     l->rows[l->n_rows++] = row;
     l->tasks[l->n_tasks - 1].end = l->n_rows;
     tr_str_add(&l->text, line, row.n);
-    if (!tr_str_ok(&l->text))
-        TR_PASS(no_memory());
-    return TR_OK;
+    return tr_str_check(&l->text, BATCH);
 }
 
 /* Whether the batch may go on: its file has taken too much work, or the batch has made too many ids. */
@@ -89,7 +82,7 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
         row->n_ids = t->doc.ids.n - n_before;
         atomic_fetch_add(&l->n_made, row->n_ids);
         if (st == TR_USAGE && (row->why = strdup(tr_error_text())) == NULL)
-            st = no_memory();
+            st = tr_fail(TR_NOMEM, "no memory for " BATCH);
         if (st != TR_OK && st != TR_USAGE) {
             t->failed = st;
             (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* a long message is truncated */

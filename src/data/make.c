@@ -149,8 +149,7 @@ static enum tr_status add_text(struct make *m, bool is_last)
     size_t n_used;
     tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->chunks.text, &n_used);
     m->file.begin += n_used;
-    if (!tr_str_ok(&m->chunks.text))
-        return tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->path);
+    TR_PASS(tr_str_check(&m->chunks.text, "%s: a piece of text", m->path));
     return is_last || tr_chunks_is_full(&m->chunks) ? tr_chunks_encode(&m->chunks, is_last, m->t->pool, take_ids, m)
                                                     : TR_OK;
 }
@@ -196,8 +195,7 @@ static enum tr_status write_skips(const struct make *m)
     tr_skips_name(m->m->key, name);
     for (size_t i = 0; i < m->skips.n; i++)
         tr_str_addf(&s, "%" PRId64 " %s\n", m->skips.p[i].line, m->skips.p[i].why);
-    if (!tr_str_ok(&s))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a list of skipped records"));
+    TR_TRY(tr_str_check(&s, "a list of skipped records"));
     if (s.n > 0)
         TR_TRY(tr_cache_write(m->t->cache.dir, name, s.p, s.n));
 out:

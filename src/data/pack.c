@@ -34,17 +34,12 @@ void tr_pack_release(struct tr_pack *p)
     *p = (struct tr_pack){ 0 };
 }
 
-static enum tr_status fail_nomem(uint64_t n)
-{
-    return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", n);
-}
-
 enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 {
     if (chunk >= UINT32_MAX)
         return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
-    if (!TR_GROW(p->chunks, (size_t)p->n_chunks + 1, &p->n_chunks_cap))
-        return fail_nomem(p->n_chunks + 1);
+    TR_PASS(TR_GROW(p->chunks, (size_t)p->n_chunks + 1, &p->n_chunks_cap, "%" PRIu64 " rows of long documents",
+                    p->n_chunks + 1));
     p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
     p->n_row_tokens += p->row_tokens;
     return TR_OK;
@@ -52,8 +47,8 @@ enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 
 enum tr_status tr_pack_add_kept(struct tr_pack *p, uint64_t n, uint64_t then)
 {
-    if (!TR_GROW(p->kept, (size_t)p->n_kept + 1, &p->n_kept_cap))
-        return fail_nomem(p->n_kept + 1);
+    TR_PASS(
+        TR_GROW(p->kept, (size_t)p->n_kept + 1, &p->n_kept_cap, "%" PRIu64 " rows of long documents", p->n_kept + 1));
     p->kept[p->n_kept++] = (struct tr_pack_kept){ (uint32_t)p->n_docs, (uint32_t)n, then };
     return tr_pack_add_chunk(p, 0);
 }

@@ -21,7 +21,7 @@ static enum tr_status add_text(const struct tr_tokenizer *t, struct tr_proof_row
     TR_PASS(tr_tokenizer_decode(t, &token->id, 1, bytes));
     tr_utf8_clean(bytes->p, bytes->n, true, &row->text, &n_used);
     token->n_text = row->text.n - at;
-    return tr_str_ok(&row->text) ? TR_OK : tr_fail(TR_NOMEM, "no memory for the text of a row");
+    return tr_str_check(&row->text, "the text of a row");
 }
 
 static enum tr_status describe(const struct tr_tokenizer *t, const struct tr_batch *b, struct tr_proof_row *row,
@@ -219,5 +219,6 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
                 ",\"trained\":%.6f,\"rows_without_target\":%" PRId64,
                 i->n_tokens, i->n_docs, i->n_rows, i->n_row_tokens, i->n_skipped, i->n_split, i->n_cut, i->n_dropped,
                 i->n_tokens_lost, i->n_targets_lost, trained, m.n_idle);
-    return tr_str_ok(text) && tr_str_ok(json) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a summary of the data");
+    TR_PASS(tr_str_check(text, "a summary of the data"));
+    return tr_str_check(json, "a summary of the data");
 }

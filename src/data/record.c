@@ -16,8 +16,7 @@ static enum tr_status parse_line(const char *line, size_t n, bool keeps_numbers,
     size_t n_used;
     tr_str_clear(clean);
     tr_utf8_clean(line, n, true, clean, &n_used);
-    if (!tr_str_ok(clean))
-        return tr_fail(TR_NOMEM, "no memory for a line of %zu bytes", n);
+    TR_PASS(tr_str_check(clean, "a line of %zu bytes", n));
     if (clean->n == 0 || strspn(clean->p, " \t\r") == clean->n)
         return tr_fail(TR_USAGE, "the line is empty");
     enum tr_status st = keeps_numbers ? tr_chat_parse(clean->p, clean->n, "record", out)

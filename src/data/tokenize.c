@@ -12,9 +12,10 @@ enum { DETECT_RECORDS = 100, SETTLED_S = 2 };
 
 enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s)
 {
-    if (!TR_GROW(l->p, l->n + 1, &l->n_cap)) {
+    enum tr_status st = TR_GROW(l->p, l->n + 1, &l->n_cap, "%zu token shards", l->n + 1);
+    if (st != TR_OK) {
         tr_shard_close(s);
-        return tr_fail(TR_NOMEM, "no memory for %zu token shards", l->n + 1);
+        return st;
     }
     l->p[l->n++] = s;
     return TR_OK;
@@ -172,8 +173,7 @@ static enum tr_status cache_key(struct tr_make *m)
     } else if (!row->is_text && !row->is_ids) {
         tr_str_addf(&s, " prompts %d", r->mask == TR_MASK_ALL);
     }
-    if (!tr_str_ok(&s))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for a cache key"));
+    TR_TRY(tr_str_check(&s, "a cache key"));
     m->key = tr_hash(s.p, s.n);
 out:
     tr_str_release(&s);

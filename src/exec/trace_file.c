@@ -184,8 +184,7 @@ enum tr_status tr_trace_write(struct tr_trace *t)
                     i ? ",\n" : "", (long long)t->step[i].number, HOST_PID + rank, HOST_PID + rank, t->step[i].begin_us,
                     t->step[i].end_us - t->step[i].begin_us);
     tr_str_addf(&t->text, "\n]}\n");
-    if (!tr_str_ok(&t->text))
-        return tr_fail(TR_NOMEM, "profile: no memory for the timeline of %d events", t->n);
+    TR_PASS(tr_str_check(&t->text, "the timeline of %d events", t->n));
     TR_PASS(tr_out_mkdir(t->output, TR_NAME_PROFILE));
     TR_PASS(tr_format(name, sizeof name, TR_NAME_PROFILE "/" TR_NAME_OF_RANK ".json", rank));
     return tr_out_write(t->output, name, t->text.p, t->text.n);

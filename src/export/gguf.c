@@ -89,8 +89,7 @@ enum tr_status tr_gguf_head(struct tr_gguf *g, struct tr_str *out, uint64_t *dat
 {
     static const char zeros[TR_GGUF_ALIGN];
     uint64_t at = 0;
-    if (!tr_str_ok(&g->keys))
-        return tr_fail(TR_NOMEM, "gguf: no memory for the keys");
+    TR_PASS(tr_str_check(&g->keys, "the keys of a GGUF file"));
     put_u32(out, MAGIC);
     put_u32(out, VERSION);
     put_u64(out, g->n_tensors);
@@ -109,5 +108,5 @@ enum tr_status tr_gguf_head(struct tr_gguf *g, struct tr_str *out, uint64_t *dat
     }
     put(out, zeros, (TR_GGUF_ALIGN - out->n % TR_GGUF_ALIGN) % TR_GGUF_ALIGN);
     *data_bytes = at;
-    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "gguf: no memory for the head");
+    return tr_str_check(out, "the head of a GGUF file");
 }

@@ -176,8 +176,7 @@ enum tr_status tr_known_config(const char *name, char **out)
         struct tr_str text = { 0 };
         TR_TRY(derive_checked(name, size, &s));
         write_shape(&s, &text);
-        if (!tr_str_ok(&text))
-            TR_TRY(tr_fail(TR_NOMEM, "model %s: out of memory", name));
+        TR_TRY(tr_str_check(&text, "model %s", name));
         *out = text.p;
         return TR_OK;
     }

@@ -258,8 +258,7 @@ static enum tr_status write_event(void *sink, const struct tr_track_event *e)
     enum tr_status st = TR_OK;
     if (e->n_metrics) {
         make_json(t, e);
-        if (!tr_str_ok(&t->json))
-            return tr_fail(TR_NOMEM, "%s: no memory", t->path);
+        TR_PASS(tr_str_check(&t->json, "%s", t->path));
         st = insert(t, strcmp(e->kind, "system") == 0 ? INSERT_SYSTEM : INSERT_METRICS, e, t->json.p);
     }
     if (st == TR_OK && e->is_text)

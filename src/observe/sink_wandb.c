@@ -493,8 +493,7 @@ static enum tr_status write_event(void *sink, const struct tr_track_event *e)
         add_line(w, e);
     if (e->is_end)
         add_exit(w, e);
-    if (!tr_str_ok(&w->row))
-        return tr_fail(TR_NOMEM, "%s: no memory", w->name);
+    TR_PASS(tr_str_check(&w->row, "%s", w->name));
     return w->out.n > FLUSH_BYTES ? flush(w) : TR_OK;
 }
 

@@ -34,11 +34,6 @@ bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase)
     }
 }
 
-static void fail_nomem(struct tr_emit *e)
-{
-    e->st = tr_fail(TR_NOMEM, "schedule: out of memory");
-}
-
 void tr_emit_begin(struct tr_emit *e, const struct tr_compiled *c, struct tr_schedule *s)
 {
     *e = (struct tr_emit){ .c = c, .s = s, .from = s->action, .n_from = s->n_actions };
@@ -57,8 +52,8 @@ enum tr_status tr_emit_end(struct tr_emit *e)
 struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a)
 {
     struct tr_schedule *s = e->s;
-    if (!TR_GROW(s->action, (size_t)s->n_actions + 1, &s->n_actions_cap)) {
-        fail_nomem(e);
+    if (TR_GROW(s->action, (size_t)s->n_actions + 1, &s->n_actions_cap, "a schedule") != TR_OK) {
+        e->st = TR_NOMEM;
         return &e->nowhere;
     }
     s->action[s->n_actions] = *a;
@@ -76,8 +71,8 @@ struct tr_action *tr_emit_new(struct tr_emit *e, enum tr_action_kind kind, enum 
 int tr_slot_add(struct tr_emit *e, enum tr_region region, int bucket, size_t bytes)
 {
     struct tr_schedule *s = e->s;
-    if (!TR_GROW(s->buffer, (size_t)s->n_buffers + 1, &s->n_buffers_cap)) {
-        fail_nomem(e);
+    if (TR_GROW(s->buffer, (size_t)s->n_buffers + 1, &s->n_buffers_cap, "a schedule") != TR_OK) {
+        e->st = TR_NOMEM;
         return 0;
     }
     s->buffer[s->n_buffers] = (struct tr_buffer){ .region = region, .bucket = bucket, .bytes = bytes };
@@ -115,8 +110,8 @@ void tr_use_free(struct tr_action *a, int buffer)
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag)
 {
     struct tr_schedule *s = e->s;
-    if (!TR_GROW(s->wait, (size_t)s->n_waits + 1, &s->n_waits_cap)) {
-        fail_nomem(e);
+    if (TR_GROW(s->wait, (size_t)s->n_waits + 1, &s->n_waits_cap, "a schedule") != TR_OK) {
+        e->st = TR_NOMEM;
         return;
     }
     a->first_wait = a->n_waits ? a->first_wait : s->n_waits;

@@ -37,8 +37,7 @@ static enum tr_status add_span(struct timeline *t, struct picture_span s)
 {
     if (s.end <= s.begin)
         return TR_OK;
-    if (!TR_GROW(t->span, (size_t)t->n + 1, &t->n_cap))
-        return tr_fail(TR_NOMEM, "timeline: out of memory");
+    TR_PASS(TR_GROW(t->span, (size_t)t->n + 1, &t->n_cap, "a timeline"));
     t->span[t->n++] = s;
     t->end = fmax(t->end, s.end);
     return TR_OK;
@@ -278,8 +277,7 @@ enum tr_status tr_timeline_write(const char *path, const struct tr_forecast_quer
         timeline_trace(&t, &out);
     else
         timeline_svg(&a, &f, &t, &out);
-    if (!tr_str_ok(&out))
-        TR_TRY(tr_fail(TR_NOMEM, "timeline: out of memory"));
+    TR_TRY(tr_str_check(&out, "a timeline"));
     TR_TRY(tr_file_write_atomic(path, out.p, out.n));
 out:
     free(t.span);

@@ -215,8 +215,7 @@ struct round {
 
 static enum tr_status keep_candidate(struct round *r, const struct tr_forecast_query *a, double bound)
 {
-    if (!TR_GROW(r->all, r->n + 1, &r->n_cap))
-        return tr_fail(TR_NOMEM, "search: out of memory");
+    TR_PASS(TR_GROW(r->all, r->n + 1, &r->n_cap, "a search"));
     r->all[r->n++] = (struct candidate){ *a, bound };
     return TR_OK;
 }

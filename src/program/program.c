@@ -68,9 +68,9 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
 /* Makes room for one more element. On failure the caller writes into the last element instead, which does no harm. */
 static bool grow(struct tr_program *p, void *array, int n, size_t *n_cap, size_t size)
 {
-    bool ok = tr_grow(array, size, (size_t)n + 1, n_cap);
+    bool ok = tr_grow(array, size, (size_t)n + 1, n_cap, "program %s", p->name) == TR_OK;
     if (!ok)
-        p->failed = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+        p->failed = TR_NOMEM;
     return ok;
 }
 

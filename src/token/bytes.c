@@ -72,8 +72,7 @@ enum tr_status tr_tokenizer_write_bytes(const char *dir)
     for (size_t i = 0; i < TR_COUNT_OF(files); i++) {
         tr_str_clear(&s);
         files[i].write(&s);
-        if (!tr_str_ok(&s))
-            TR_TRY(tr_fail(TR_NOMEM, "no memory to write %s", files[i].name));
+        TR_TRY(tr_str_check(&s, "%s", files[i].name));
         TR_TRY(tr_out_write(dir, files[i].name, s.p, s.n));
     }
 out:

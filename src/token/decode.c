@@ -358,8 +358,7 @@ static enum tr_status show(struct tr_tok_stream *s, bool is_last, struct tr_str 
         return TR_OK;
     size_t from = s->n_bytes < n ? s->n_bytes : n;
     tr_str_add(out, s->text.p ? s->text.p + from : "", n - from);
-    if (!tr_str_ok(out))
-        return tr_fail(TR_NOMEM, "no memory to decode");
+    TR_PASS(tr_str_check(out, "a text to decode"));
     memmove(s->ids.p, s->ids.p + s->n_shown, n_waiting * sizeof *s->ids.p);
     s->ids.n = s->n_shown = n_waiting;
     tr_str_clear(&s->text);

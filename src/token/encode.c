@@ -20,7 +20,7 @@ struct tr_tok_pool_list {
 
 enum tr_status tr_tok_encoder_grow(void *p, size_t *n_cap, size_t n, size_t width)
 {
-    return tr_grow(p, width, n, n_cap) ? TR_OK : tr_fail(TR_NOMEM, "no memory to encode a piece of %zu symbols", n);
+    return tr_grow(p, width, n, n_cap, "a piece of %zu symbols", n);
 }
 
 enum tr_status tr_tok_work(size_t n_steps)
@@ -164,8 +164,7 @@ static enum tr_status encode_text(struct tr_tok_encoder *e, const char *p, size_
         size_t n_used;
         tr_str_clear(&e->clean);
         tr_utf8_clean(p, n, true, &e->clean, &n_used);
-        if (!tr_str_ok(&e->clean))
-            TR_TRY(tr_fail(TR_NOMEM, "no memory to encode %zu bytes", n));
+        TR_TRY(tr_str_check(&e->clean, "%zu bytes to encode", n));
         p = e->clean.p;
         n = e->clean.n;
     }

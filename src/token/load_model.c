@@ -115,8 +115,7 @@ static enum tr_status add_merge(struct tr_tokenizer *t, const cJSON *x, int rank
     tr_str_clear(text);
     tr_str_add(text, a, n_a);
     tr_str_add(text, b + n_prefix, strlen(b) - n_prefix);
-    if (!tr_str_ok(text))
-        return tr_fail(TR_NOMEM, "no memory for a merge");
+    TR_PASS(tr_str_check(text, "a merge"));
     TR_PASS(find_token(t, text->p, text->n, rank, &made));
     tr_tok_merges_put(&t->merges, (uint32_t)left, (uint32_t)right, (uint32_t)rank, (uint32_t)made);
     return TR_OK;

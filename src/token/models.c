@@ -110,8 +110,7 @@ enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, si
         tr_str_clear(&e->scratch);
         tr_str_add(&e->scratch, t->prefix, i ? n_prefix : 0);
         tr_str_add(&e->scratch, p + i, n - i);
-        if (!tr_str_ok(&e->scratch))
-            return tr_fail(TR_NOMEM, "no memory for a word of %zu bytes", n);
+        TR_PASS(tr_str_check(&e->scratch, "a word of %zu bytes", n));
         size_t n_front = e->scratch.n - (n - i), n_bytes = n > TR_TOK_WORD_KEY_MAX ? n - i : 0;
         for (end = n - i > t->n_longest ? cut_char(p, i + t->n_longest) : n; end > i; end = tr_utf8_before(p, end)) {
             if ((id = tr_tok_vocab_find(&t->vocab, e->scratch.p, n_front + end - i)) >= 0)

@@ -359,8 +359,7 @@ enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t 
             st = tr_tok_work(to->n); /* what short texts become is bounded only together */
         if (st != TR_OK)
             return st;
-        if (!tr_str_ok(to))
-            return tr_fail(TR_NOMEM, "no memory to normalise %zu bytes", n);
+        TR_PASS(tr_str_check(to, "%zu bytes to normalise", n));
         p = to->n ? to->p : "";
         n = to->n;
     }

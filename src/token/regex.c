@@ -119,7 +119,7 @@ static enum tr_status rewrite(const char *pattern, struct tr_str *out)
         }
         tr_str_add(out, p++, 1);
     }
-    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a pattern");
+    return tr_str_check(out, "a pattern");
 }
 
 static enum tr_status compile(const char *pattern, struct tr_tok_regex *out)

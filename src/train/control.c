@@ -358,8 +358,7 @@ enum tr_status tr_control_send(const char *output, const char *action, const cha
     tr_str_json(&text, key);
     tr_str_member(&text, ", \"value\": ", value);
     tr_str_addf(&text, ", \"signature\": \"%s\"}\n", mac);
-    if (!tr_str_ok(&text))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the request"));
+    TR_TRY(tr_str_check(&text, "the request"));
     TR_TRY(put_request(output, &text, wait_s));
 out:
     tr_str_release(&text);

@@ -63,8 +63,7 @@ static enum tr_status make_key(const struct tr_reference *r, const struct tr_dat
         if (from->dir)
             TR_TRY(add_adapter(from->dir, &s));
     }
-    if (!tr_str_ok(&s))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the key of a reference"));
+    TR_TRY(tr_str_check(&s, "the key of a reference"));
     *out = tr_hash(s.p, s.n);
 out:
     tr_str_release(&s);

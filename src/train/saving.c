@@ -72,8 +72,7 @@ static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr
     if (opt->s->from.adapter)
         TR_TRY(adapter_texts(opt, text + 2));
     for (int i = 0; i < N_TEXTS; i++) {
-        if (!tr_str_ok(&text[i]))
-            TR_TRY(tr_fail(TR_NOMEM, "save: out of memory"));
+        TR_TRY(tr_str_check(&text[i], "a save"));
         if (text[i].n)
             out[(*n)++] = (struct tr_save_text){ names[i], text[i].p };
     }

@@ -106,8 +106,7 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         tr_str_addf(out, ", \"base\": \"%s\"", hex);
     }
     tr_config_json(in->cfg, false, &text);
-    if (!tr_str_ok(&text))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the options of the run"));
+    TR_TRY(tr_str_check(&text, "the options of the run"));
     TR_TRY(tr_json_parse(text.p, text.n, "options", &options));
     for (size_t i = 0; i < TR_COUNT_OF(input_options); i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(options, input_options[i]);
@@ -118,8 +117,7 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         cJSON_free(value);
     }
     tr_str_addf(out, "}");
-    if (!tr_str_ok(out))
-        TR_TRY(tr_fail(TR_NOMEM, "no memory for the inputs of the run"));
+    TR_TRY(tr_str_check(out, "the inputs of the run"));
 out:
     cJSON_Delete(options);
     tr_str_release(&text);
@@ -170,7 +168,7 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     tr_str_addf(out, ", \"origin\": %s, \"config\": ", s->origin ? s->origin : "null");
     tr_config_json(in->cfg, false, out);
     tr_str_addf(out, "}\n");
-    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "state.json: out of memory");
+    return tr_str_check(out, "state.json");
 }
 
 static bool same_item(const cJSON *a, const cJSON *b)

@@ -120,7 +120,5 @@ enum tr_status tr_watch_html(struct tr_watch_run *const *runs, size_t n_runs, st
         }
         p += n;
     }
-    if (!tr_str_ok(out))
-        return tr_fail(TR_NOMEM, "no memory for the page");
-    return TR_OK;
+    return tr_str_check(out, "the page");
 }
