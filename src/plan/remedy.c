@@ -89,6 +89,17 @@ static bool offload_base(const struct tr_setup *s, int k, struct tr_config *run,
     return true;
 }
 
+/* Inputs of segments on the host: what recompute leaves. */
+static bool offload_activations(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 0 || s->device->is_host || s->cfg->offload_activations)
+        return false;
+    run->offload_activations = true;
+    run->recompute = TR_RECOMPUTE_BLOCK;
+    tr_str_addf(out, "%s --offload_activations", s->cfg->recompute == TR_RECOMPUTE_BLOCK ? "" : " --recompute block");
+    return true;
+}
+
 static bool shorter_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
 {
     if (k >= HALVES || s->sequence_length >> (k + 1) < 16)
@@ -140,18 +151,11 @@ static bool pack_base(const struct tr_setup *s, int k, struct tr_config *run, st
 }
 
 /* Cheapest first: what costs no arithmetic, what costs some, what changes what is learned. */
-static change_fn *const families[] = { shard,
-                                       save_straight,
-                                       recompute,
-                                       fewer_rows,
-                                       fewer_rows_recomputed,
-                                       offload,
-                                       offload_base,
-                                       shorter_single_rows,
-                                       shorter_rows_recomputed,
-                                       shorter_rows,
-                                       pack_base,
-                                       train_adapter };
+static change_fn *const families[] = {
+    shard,        save_straight, recompute,           fewer_rows,          fewer_rows_recomputed,
+    offload,      offload_base,  offload_activations, shorter_single_rows, shorter_rows_recomputed,
+    shorter_rows, pack_base,     train_adapter
+};
 
 uint64_t tr_host_bytes(const struct tr_compiled *c)
 {

@@ -12,9 +12,14 @@
 static const char config[] = "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
                              "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}";
 
+/* What lives on the host: optimizer state, and with OFFLOAD_ALL frozen parameters and activations too. */
+enum offload { OFFLOAD_NONE, OFFLOAD_STATE, OFFLOAD_ALL, N_OFFLOADS };
+
 /* Rank 0 of four: pp x shard, two micro-batches. */
-static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int zero, double offload)
+static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int zero, enum offload offload)
 {
+    enum { PARAMS_MAX = 64 };
+    bool is_frozen[PARAMS_MAX] = { false };
     struct tr_compiled *c = NULL;
     struct tr_model_options mo = { .rows = 2, .sequence_length = 16, .dropout = -1 };
     int shard = 4 / pp;
@@ -27,17 +32,24 @@ static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int ze
         .optim = &tr_adamw,
         .n_micro = 2,
         .n_threads = 1,
-        .offload_share = offload,
+        .offload_share = offload != OFFLOAD_NONE,
+        .offload_param_share = offload == OFFLOAD_ALL && zero < 3,
+        .stows_activations = offload == OFFLOAD_ALL,
+        .recompute = offload == OFFLOAD_ALL ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE,
+        .is_frozen = offload == OFFLOAD_ALL ? is_frozen : NULL,
         .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }
     };
     assert_int_equal(tr_model_from_json(cJSON_Parse(config), &mo, m), TR_OK);
+    assert_true((*m)->n_params <= PARAMS_MAX);
+    for (int i = 0; i < (*m)->n_params; i++)
+        is_frozen[i] = strstr((*m)->param[i].name, "mlp") != NULL;
     assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ *m }, &opt, &c), TR_OK);
     return c;
 }
 
 static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
 {
-    return compile_offloaded(m, pp, zero, 0);
+    return compile_offloaded(m, pp, zero, OFFLOAD_NONE);
 }
 
 static int n_waits(const struct tr_schedule *s, int lag)
@@ -54,9 +66,9 @@ static void every_missing_wait_is_found(void **state)
 {
     (void)state;
     for (int pp = 1; pp <= 2; pp++)
-        for (int i_zero = 0; i_zero < 8; i_zero++) {
+        for (int i_zero = 0; i_zero < 4 * N_OFFLOADS; i_zero++) {
             struct tr_model *m = NULL;
-            struct tr_compiled *c = compile_offloaded(&m, pp, i_zero % 4, i_zero / 4);
+            struct tr_compiled *c = compile_offloaded(&m, pp, i_zero % 4, (enum offload)(i_zero / 4));
             struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
             assert_int_equal(tr_schedule_check(s), TR_OK);
             assert_true(s->n_waits > 0);
