@@ -41,3 +41,15 @@ long --offload_activations >host.log
 gib=$((1 << 30))
 [ "$(bytes acts all.log)" -gt $((16 * gib)) ] && [ "$(bytes acts host.log)" -lt $((4 * gib)) ] || fail "activations: $(bytes acts all.log), then $(bytes acts host.log)"
 [ "$(bytes host host.log)" -gt $((13 * gib)) ] && [ "$(bytes host host.log)" -lt $((17 * gib)) ] || fail "host: $(bytes host host.log)"
+
+# With all that may live on the host there, planned bytes are reserved bytes, arena by arena.
+all=(--model deep --data train.jsonl --sequence_length 32 --max_steps 1 --threads 1 --dtype bfloat16 --lora_r 4 --load_in_4bit --recompute block
+    --offload_activations --offload_param cpu --offload_optimizer cpu)
+"$TRIREME" plan "${all[@]}" --json >plan.json
+"$TRIREME" train "${all[@]}" --output all --quiet >run.log 2>&1 || fail "$(cat run.log)"
+python3 - <<'PY'
+import json
+plan, held = json.load(open("plan.json")), next(e for e in map(json.loads, open("all/events.jsonl")) if e["event"] == "plan")
+assert plan["total_bytes"] == held["total_bytes"] == held["reserved_bytes"], (plan["total_bytes"], held)
+assert plan["ranks"][0]["arenas"] == held["arenas"] and any(a["name"] == "host" for a in held["arenas"]), held
+PY
