@@ -1,12 +1,12 @@
 /* sink_prometheus.c - --metrics_file X.prom: the newest numbers in Prometheus' text format, for node_exporter's
- * textfile collector. The file is replaced as a whole, at most once a second; readers never see half of one. It is not
- * synced: a power cut may cost it, and the next second writes it again. Counters are counted over the whole log, so a
- * resume continues them. */
+ * textfile collector. The file is replaced as a whole, about once a second, at the looks of the thread at the log;
+ * readers never see half of one. It is not synced: a power cut may cost it, and the next second writes it again.
+ * Counters are counted over the whole log, so a resume continues them. */
 #include "observe/track_impl.h"
 
 #include <unistd.h>
 
-enum { REWRITE_US = 1000 * 1000, N_FAMILIES_MAX = 192, N_SAMPLES_MAX = 65536 };
+enum { REWRITE_US = 900 * 1000, N_FAMILIES_MAX = 192, N_SAMPLES_MAX = 65536 };
 
 /* Metrics with a name or a meaning of their own; all others are gauges trireme_GROUP_NAME. */
 static const struct known {

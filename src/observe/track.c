@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_MS = 500, FIRST_SAMPLE_US = 1000 * 1000, SAMPLE_US = 15 * 1000 * 1000, CLOSE_WAIT_S = 10, NICE = 10 };
+/* A look at the log costs about a millisecond of files, however few events there are. */
+enum { POLL_MS = 1000, FIRST_SAMPLE_US = 1000 * 1000, SAMPLE_US = 15 * 1000 * 1000, CLOSE_WAIT_S = 10, NICE = 10 };
 
 /* One sink = one row. */
 static const struct tr_sink_row *const table[] = { &tr_sink_tensorboard, &tr_sink_wandb, &tr_sink_trackio };
@@ -206,7 +207,8 @@ static bool wait_next(struct tr_track *t)
 {
     struct timespec at;
     clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_nsec += POLL_MS * 1000000L;
+    at.tv_sec += POLL_MS / 1000;
+    at.tv_nsec += POLL_MS % 1000 * 1000000L;
     at.tv_sec += at.tv_nsec / 1000000000L;
     at.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&t->lock);

@@ -4,14 +4,20 @@ freed was allocated, blocks fill their segments, and segments are the plan's are
 `python -m torch.cuda._memory_viz trace_plot FILE.pickle -o page.html` makes the page that pytorch.org/memory_viz shows."""
 import json
 import pickle
+import pickletools
 import sys
 
+# the page reads pickles itself: these opcodes, and of each event a category only where one of them is "unknown"
+known = {"PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "BINUNICODE", "LONG1", "BININT", "BININT1", "BININT2"}
+opcodes = {op.name for op, _, _ in pickletools.genops(open(sys.argv[1], "rb").read())}
+assert opcodes <= known, opcodes - known
 snapshot, plan = pickle.load(open(sys.argv[1], "rb")), json.load(open(sys.argv[2]))
 for device, trace in enumerate(snapshot["device_traces"]):
     segments = [s for s in snapshot["segments"] if s["device"] == device]
     live, now, peak = {}, 0, 0
     for event in trace:
         first, size = event["addr"], event["size"]
+        assert "category" not in event, event
         assert any(s["address"] <= first and first + size <= s["address"] + s["total_size"] for s in segments), event
         if event["action"] == "alloc":
             for other, (n, what) in live.items():

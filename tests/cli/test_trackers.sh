@@ -45,6 +45,10 @@ PY
     read_back torn
 done
 
+# Killed at random instants, resumed, killed again: tests/trackers/read_back.py with 200 kills and the packages themselves, in short.
+mkdir kills
+WANDB_PROJECT=huggingface read_back kills --kill 3 --trireme "$TRIREME" --model model --data train.jsonl
+
 # Switched on at the resume: the whole history is there.
 "$TRIREME" train --model model --data train.jsonl --output late --sequence_length 32 --per_device_train_batch_size 2 --max_steps 12 --save_steps 5 --quiet --threads 1
 rm -r late/checkpoint-12

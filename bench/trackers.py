@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""trackers.py TRIREME [--pairs N] [--steps N] - what trackers cost a step.
+
+Runs with and without `--report_to all --metrics_file` alternate, and every one is asked of the kernel (/proc/PID/task/*/schedstat, nanoseconds on a core):
+- step: CPU time of the thread that makes the steps, per step. Other programs on the machine disturb it less than wall time; pairs and a
+  bootstrap of their ratios say how much they do.
+- trackers: CPU time of the trackers' thread (the one of nice 10), per step. Where every core is taken it is what the steps may lose, so
+  trackers / step is an upper bound that does not depend on the noise of the pairs.
+Prints one JSON object; bounds are those of 95 % of the bootstrap."""
+import argparse
+import glob
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+p = argparse.ArgumentParser()
+p.add_argument("trireme", type=os.path.abspath)
+p.add_argument("--pairs", type=int, default=30)
+p.add_argument("--steps", type=int, default=60)
+args = p.parse_args()
+source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def threads(pid):
+    """{tid: (nanoseconds on a core, nice)} of a process that lives."""
+    out = {}
+    for task in glob.glob(f"/proc/{pid}/task/*"):
+        try:
+            stat = open(task + "/stat").read().rsplit(")", 1)[1].split()
+            out[int(task.rsplit("/", 1)[1])] = (int(open(task + "/schedstat").read().split()[0]), int(stat[16]))
+        except (OSError, IndexError):
+            pass
+    return out
+
+
+def train(*more):
+    """Microseconds a step of the step's thread and of the trackers' thread."""
+    shutil.rmtree("out", ignore_errors=True)
+    run = subprocess.Popen([args.trireme, "train", "--model", "model", "--data", "text.txt", "--output", "out", "--sequence_length", "256",
+                            "--per_device_train_batch_size", "4", "--max_steps", str(args.steps), "--save_steps", "0", "--threads", "1", "--quiet", *more],
+                           stdout=subprocess.DEVNULL)
+    seen = {}
+    while run.poll() is None:
+        seen.update(threads(run.pid))
+        time.sleep(0.01)
+    assert run.returncode == 0
+    base = os.nice(0)
+    trackers = sum(ns for ns, nice in seen.values() if nice > base)
+    return seen[run.pid][0] / args.steps / 1e3, trackers / args.steps / 1e3
+
+
+def bounds(x):
+    rng = random.Random(1)
+    all = sorted(statistics.median(rng.choices(x, k=len(x))) for _ in range(2000))
+    return [all[50], all[-51]]
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    os.environ["TRACKIO_DIR"] = work + "/trackio"
+    subprocess.run([args.trireme, "init", "--config", f"{source}/examples/quickstart/config.json", "--tokenizer", "bytes", "--out", "model", "--quiet"], check=True)
+    shutil.copy("/usr/share/common-licenses/GPL-3", "text.txt")
+    on, off, side = [], [], []
+    train()
+    for i in range(args.pairs):
+        for is_on in (i % 2 == 0, i % 2 == 1):  # neither is always the first
+            step, trackers = train(*(["--report_to", "all", "--metrics_file", "out/metrics.prom"] if is_on else []))
+            (on if is_on else off).append(step)
+            side += [trackers] if is_on else []
+    ratio = [100 * (a / b - 1) for a, b in zip(on, off)]
+    print(json.dumps({"pairs": args.pairs, "steps": args.steps, "step_us": round(statistics.median(off), 1), "step_with_trackers_us": round(statistics.median(on), 1),
+                      "difference_percent": round(statistics.median(ratio), 3), "bounds_percent": [round(x, 3) for x in bounds(ratio)],
+                      "trackers_us": round(statistics.median(side), 1), "trackers_of_a_step_percent": round(100 * statistics.median(side) / statistics.median(off), 3)}))
+    os.chdir(source)
