@@ -8,25 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__) || defined(__clang__)
 #define TR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define TR_NORETURN          __attribute__((noreturn))
-#define TR_MUST_CHECK        __attribute__((warn_unused_result))
 #define TR_UNUSED            __attribute__((unused)) /* a parameter that a table's type has and a row may not need */
 #define TR_TARGET(isa)       __attribute__((target(isa)))
 #define TR_EXPORT            __attribute__((visibility("default"))) /* a table of a module */
 #define TR_LIKELY(x)         __builtin_expect(!!(x), 1)
 #define TR_UNLIKELY(x)       __builtin_expect(!!(x), 0)
-#else
-#define TR_PRINTF(fmt, args)
-#define TR_NORETURN
-#define TR_MUST_CHECK
-#define TR_UNUSED
-#define TR_TARGET(isa)
-#define TR_EXPORT
-#define TR_LIKELY(x)   (x)
-#define TR_UNLIKELY(x) (x)
-#endif
 
 /* Tells the core that this is a spin loop. */
 static inline void tr_cpu_pause(void)
@@ -38,10 +26,16 @@ static inline void tr_cpu_pause(void)
 #endif
 }
 
+/* TR_TARGET_BEGIN("avx2,fma"): functions from there to TR_TARGET_END are compiled for these instructions. */
+#define TR_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
-#define TR_UNROLL _Pragma("clang loop unroll(full)")
+#define TR_UNROLL            _Pragma("clang loop unroll(full)")
+#define TR_TARGET_BEGIN(isa) TR_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+#define TR_TARGET_END        _Pragma("clang attribute pop")
 #else
-#define TR_UNROLL _Pragma("GCC unroll 16")
+#define TR_UNROLL            _Pragma("GCC unroll 16")
+#define TR_TARGET_BEGIN(isa) _Pragma("GCC push_options") TR_PRAGMA(GCC target(isa))
+#define TR_TARGET_END        _Pragma("GCC pop_options")
 #endif
 #define TR_FORCE_INLINE static inline __attribute__((always_inline))
 

@@ -257,20 +257,20 @@ enum tr_status tr_hf_open(const char *dir, struct tr_hf **out)
     return tr_hf_open_sums(dir, NULL, out);
 }
 
-enum tr_status tr_hf_open_sums(const char *dir, const struct tr_sums *sums, struct tr_hf **out)
+/* name: this file alone, as it is; NULL: the weights of the directory, as its config.json says they are stored. */
+static enum tr_status open_any(const char *dir, const char *name, const struct tr_sums *sums, struct tr_hf **out)
 {
     enum tr_status st = TR_OK;
-    struct tr_hf *hf = calloc(1, sizeof *hf);
-    if (!hf)
-        return tr_fail(TR_NOMEM, "no memory for a model directory");
+    struct tr_hf *hf = NULL;
+    TR_TRY(TR_ALLOC(hf, 1, "a model directory"));
     hf->sums = sums;
-    if (is_present(dir, "model.safetensors")) /* first, as transformers does */
-        TR_TRY(open_single(hf, dir, "model.safetensors"));
+    if (name || is_present(dir, "model.safetensors")) /* first, as transformers does */
+        TR_TRY(open_single(hf, dir, name ? name : "model.safetensors"));
     else if (is_present(dir, TR_HF_INDEX_NAME))
         TR_TRY(open_indexed(hf, dir));
     else
         TR_TRY(refuse_without_weights(dir));
-    TR_TRY(tr_hf_interpret(hf, dir));
+    TR_TRY(tr_hf_interpret(hf, name ? NULL : dir));
     TR_TRY(number_items(hf));
     *out = hf;
     return TR_OK;
@@ -279,21 +279,14 @@ out:
     return st;
 }
 
+enum tr_status tr_hf_open_sums(const char *dir, const struct tr_sums *sums, struct tr_hf **out)
+{
+    return open_any(dir, NULL, sums, out);
+}
+
 enum tr_status tr_hf_open_file(const char *dir, const char *name, const struct tr_sums *sums, struct tr_hf **out)
 {
-    struct tr_hf *hf = calloc(1, sizeof *hf);
-    if (!hf)
-        return tr_fail(TR_NOMEM, "no memory for a model directory");
-    hf->sums = sums;
-    enum tr_status st = TR_OK;
-    TR_TRY(open_single(hf, dir, name));
-    TR_TRY(tr_hf_interpret(hf, NULL));
-    TR_TRY(number_items(hf));
-    *out = hf;
-    return TR_OK;
-out:
-    tr_hf_close(hf);
-    return st;
+    return open_any(dir, name, sums, out);
 }
 
 void tr_hf_close(struct tr_hf *hf)

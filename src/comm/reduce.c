@@ -17,33 +17,20 @@ enum { BLOCK = 512, RUN = 64 };
 #if defined(__x86_64__)
 
 #define NAME(x) x##_avx2
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#endif
+TR_TARGET_BEGIN("avx2")
 #include "comm/reduce_kernel.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+TR_TARGET_END
 #undef NAME
 
+#if defined(__clang__) /* it has no word for the width */
+#define AVX512 "avx512f,avx512bw,avx512dq,avx512vl"
+#else
+#define AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
+#endif
 #define NAME(x) x##_avx512
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-#endif
+TR_TARGET_BEGIN(AVX512)
 #include "comm/reduce_kernel.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+TR_TARGET_END
 #undef NAME
 
 #endif

@@ -8,11 +8,7 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
-#else
-#pragma GCC target("avx2,f16c")
-#endif
+TR_TARGET_BEGIN("avx2,f16c")
 
 #include "ops/cpu/fast_decode.c"
 #include "ops/cpu/fast_dequant.c"
@@ -22,9 +18,7 @@
 #include "ops/cpu/fast_norm.c"
 #include "ops/cpu/fast_optim.c"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+TR_TARGET_END
 #else
 typedef int tr_not_x86; /* a translation unit is never empty */
 #endif

@@ -7,17 +7,11 @@
 #include <immintrin.h>
 #include <math.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC target("avx2,fma,f16c")
-#endif
+TR_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "ops/cpu/tile.c"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+TR_TARGET_END
 #else
 typedef int tr_not_x86; /* a translation unit is never empty */
 #endif

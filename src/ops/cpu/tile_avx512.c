@@ -7,17 +7,11 @@
 #include <immintrin.h>
 #include <math.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
-#else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+TR_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl")
 
 #include "ops/cpu/tile.c"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+TR_TARGET_END
 #else
 typedef int tr_not_x86; /* a translation unit is never empty */
 #endif
