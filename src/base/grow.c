@@ -19,10 +19,12 @@ enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...
     return st;
 }
 
-static bool grow(void *array, size_t size, size_t n, size_t *n_cap)
+bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
 {
     size_t cap, bytes;
     void *p;
+    if (n <= *n_cap)
+        return true;
     if (!tr_mul_size(*n_cap, 2, &cap))
         return false;
     cap = cap < FIRST ? FIRST : cap;
@@ -36,11 +38,11 @@ static bool grow(void *array, size_t size, size_t n, size_t *n_cap)
     return true;
 }
 
-enum tr_status tr_grow(void *array, size_t size, size_t n, size_t *n_cap, const char *fmt, ...)
+enum tr_status tr_room(void *array, size_t size, size_t n, size_t *n_cap, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    enum tr_status st = n <= *n_cap || grow(array, size, n, n_cap) ? TR_OK : tr_fail_memory(fmt, args);
+    enum tr_status st = tr_grow(array, size, n, n_cap) ? TR_OK : tr_fail_memory(fmt, args);
     va_end(args);
     return st;
 }

@@ -232,7 +232,7 @@ static enum tr_status scan_number(struct scan *s)
 
 static enum tr_status note_key(struct scan *s, size_t object, size_t at)
 {
-    if (!tr_str_ok(&s->key) || TR_GROW(s->keys, s->n_keys + 1, &s->n_keys_cap, "keys") != TR_OK)
+    if (!tr_str_ok(&s->key) || !TR_GROW(s->keys, s->n_keys + 1, &s->n_keys_cap))
         return fail_nomem(s);
     s->keys[s->n_keys++] = (struct json_key){ tr_hash(s->key.p, s->key.n), object, at };
     return TR_OK;

@@ -11,9 +11,11 @@
 enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...) TR_PRINTF(4, 5);
 
 /* Room for n elements in an array that begins as NULL with *n_cap 0; grows by doubling, so adding one at a time is
- * cheap. TR_NOMEM as above, and the array is as it was. */
-#define TR_GROW(array, n, n_cap, ...) tr_grow(&(array), sizeof *(array), (n), (n_cap), __VA_ARGS__)
-enum tr_status tr_grow(void *array, size_t size, size_t n, size_t *n_cap, const char *fmt, ...) TR_PRINTF(5, 6);
+ * cheap. TR_ROOM: TR_NOMEM as above; TR_GROW: false. Then the array is as it was. */
+#define TR_ROOM(array, n, n_cap, ...) tr_room(&(array), sizeof *(array), (n), (n_cap), __VA_ARGS__)
+enum tr_status tr_room(void *array, size_t size, size_t n, size_t *n_cap, const char *fmt, ...) TR_PRINTF(5, 6);
+#define TR_GROW(array, n, n_cap) tr_grow(&(array), sizeof *(array), (n), (n_cap))
+bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap);
 
 /* Blocks of memory that are released together. tr_keep: a copy of n bytes, or n zeroes where bytes is NULL; NULL: no
  * memory. */

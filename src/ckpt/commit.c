@@ -193,7 +193,7 @@ enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t byt
         return tr_fail(TR_USAGE, "checkpoint file name \"%s\" is not allowed", tr_escape(name, text, sizeof text));
     if (c->n_files == TR_CKPT_MAX_FILES)
         return tr_fail(TR_USAGE, "a checkpoint has at most %d files", TR_CKPT_MAX_FILES);
-    TR_PASS(TR_GROW(c->files, c->n_files + 1, &c->n_cap, "%zu files", c->n_files + 1));
+    TR_PASS(TR_ROOM(c->files, c->n_files + 1, &c->n_cap, "%zu files", c->n_files + 1));
     struct tr_ckpt_file *f = &c->files[c->n_files];
     *f = (struct tr_ckpt_file){ strdup(name), bytes, hash };
     if (!f->name)

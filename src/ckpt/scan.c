@@ -223,7 +223,7 @@ static int newest_first(const void *a, const void *b)
 
 static enum tr_status add_step(struct tr_ckpt_steps *s, int64_t step)
 {
-    TR_PASS(TR_GROW(s->p, s->n + 1, &s->n_cap, "%zu checkpoints", s->n + 1));
+    TR_PASS(TR_ROOM(s->p, s->n + 1, &s->n_cap, "%zu checkpoints", s->n + 1));
     s->p[s->n++] = step;
     return TR_OK;
 }

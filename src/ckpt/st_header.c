@@ -293,7 +293,7 @@ static enum tr_status metadata(struct cursor *c, struct tr_st_header *h)
     do {
         if (h->n_metadata == MAX_METADATA)
             return bad(c, "more than 4096 metadata pairs");
-        TR_PASS(TR_GROW(h->metadata, h->n_metadata + 1, &n_cap, "%zu metadata pairs", h->n_metadata + 1));
+        TR_PASS(TR_ROOM(h->metadata, h->n_metadata + 1, &n_cap, "%zu metadata pairs", h->n_metadata + 1));
         char *key, *value;
         TR_PASS(string(c, &key));
         TR_PASS(expect(c, ':'));

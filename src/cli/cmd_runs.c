@@ -79,7 +79,7 @@ static enum tr_status add_run(struct run_list *l, const char *path)
 {
     if (l->n == RUNS_MAX)
         return tr_fail(TR_USAGE, "more than %d runs; name a directory further down", RUNS_MAX);
-    TR_PASS(TR_GROW(l->row, l->n + 1, &l->n_cap, "%zu runs", l->n + 1));
+    TR_PASS(TR_ROOM(l->row, l->n + 1, &l->n_cap, "%zu runs", l->n + 1));
     struct run_row *r = &l->row[l->n];
     *r = (struct run_row){ .path = strdup(path) };
     if (!r->path)

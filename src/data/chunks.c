@@ -24,7 +24,7 @@ bool tr_chunks_is_full(const struct tr_chunks *c)
 static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
 {
     size_t n_was = c->n_tasks_cap;
-    TR_PASS(TR_GROW(c->tasks, c->n_tasks + 1, &c->n_tasks_cap, "a batch of text"));
+    TR_PASS(TR_ROOM(c->tasks, c->n_tasks + 1, &c->n_tasks_cap, "a batch of text"));
     memset(c->tasks + n_was, 0, (c->n_tasks_cap - n_was) * sizeof *c->tasks);
     struct tr_chunk *t = &c->tasks[c->n_tasks++];
     t->begin = begin;

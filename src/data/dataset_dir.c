@@ -29,7 +29,7 @@ static enum tr_status add(struct tr_dataset_files *f, const char *path)
 {
     if (f->n == MAX_FILES)
         return tr_fail(TR_USAGE, "%s: the directory holds over %d files", path, MAX_FILES);
-    TR_PASS(TR_GROW(f->p, f->n + 1, &f->n_cap, "%zu data files", f->n + 1));
+    TR_PASS(TR_ROOM(f->p, f->n + 1, &f->n_cap, "%zu data files", f->n + 1));
     f->p[f->n] = strdup(path);
     if (!f->p[f->n])
         return tr_fail(TR_NOMEM, "no memory for a data path");

@@ -31,7 +31,7 @@ bool tr_lines_is_full(const struct tr_lines *l)
 static enum tr_status add_task(struct tr_lines *l)
 {
     size_t n_was = l->n_tasks_cap;
-    TR_PASS(TR_GROW(l->tasks, l->n_tasks + 1, &l->n_tasks_cap, BATCH));
+    TR_PASS(TR_ROOM(l->tasks, l->n_tasks + 1, &l->n_tasks_cap, BATCH));
     memset(l->tasks + n_was, 0, (l->n_tasks_cap - n_was) * sizeof *l->tasks);
     l->tasks[l->n_tasks].first = l->tasks[l->n_tasks].end = l->n_rows;
     l->n_tasks++;
@@ -40,7 +40,7 @@ static enum tr_status add_task(struct tr_lines *l)
 
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why)
 {
-    TR_PASS(TR_GROW(l->rows, l->n_rows + 1, &l->n_rows_cap, BATCH));
+    TR_PASS(TR_ROOM(l->rows, l->n_rows + 1, &l->n_rows_cap, BATCH));
     if (l->n_tasks == 0 || l->text.n - l->rows[l->tasks[l->n_tasks - 1].first].at >= TASK_BYTES)
         TR_PASS(add_task(l));
     struct tr_line_row row = { .at = l->text.n, .n = why ? 0 : n, .number = number, .why = why ? strdup(why) : NULL };

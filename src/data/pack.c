@@ -38,7 +38,7 @@ enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 {
     if (chunk >= UINT32_MAX)
         return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
-    TR_PASS(TR_GROW(p->chunks, (size_t)p->n_chunks + 1, &p->n_chunks_cap, "%" PRIu64 " rows of long documents",
+    TR_PASS(TR_ROOM(p->chunks, (size_t)p->n_chunks + 1, &p->n_chunks_cap, "%" PRIu64 " rows of long documents",
                     p->n_chunks + 1));
     p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
     p->n_row_tokens += p->row_tokens;
@@ -48,7 +48,7 @@ enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 enum tr_status tr_pack_add_kept(struct tr_pack *p, uint64_t n, uint64_t then)
 {
     TR_PASS(
-        TR_GROW(p->kept, (size_t)p->n_kept + 1, &p->n_kept_cap, "%" PRIu64 " rows of long documents", p->n_kept + 1));
+        TR_ROOM(p->kept, (size_t)p->n_kept + 1, &p->n_kept_cap, "%" PRIu64 " rows of long documents", p->n_kept + 1));
     p->kept[p->n_kept++] = (struct tr_pack_kept){ (uint32_t)p->n_docs, (uint32_t)n, then };
     return tr_pack_add_chunk(p, 0);
 }

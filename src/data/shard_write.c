@@ -37,7 +37,7 @@ struct tr_shard_writer {
 static enum tr_status bytes_reserve(struct bytes *b, size_t n_more)
 {
     size_t n = b->n + n_more;
-    return TR_GROW(b->p, n, &b->n_cap, "%zu bytes of shard index", n);
+    return TR_ROOM(b->p, n, &b->n_cap, "%zu bytes of shard index", n);
 }
 
 static enum tr_status put(struct tr_shard_writer *w, const void *p, size_t n)

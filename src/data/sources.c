@@ -47,7 +47,7 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     if (tr_dir_exists(path))
         return tr_fail(TR_USAGE, "%s: a directory inside a directory or glob is not read; name it by itself", path);
     TR_PASS(kind_of(path, &source));
-    TR_PASS(TR_GROW(s->p, s->n + 1, &s->n_cap, "%zu data files", s->n + 1));
+    TR_PASS(TR_ROOM(s->p, s->n + 1, &s->n_cap, "%zu data files", s->n + 1));
     source.path = strdup(path);
     if (!source.path)
         return tr_fail(TR_NOMEM, "no memory for a data path");

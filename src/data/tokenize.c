@@ -12,7 +12,7 @@ enum { DETECT_RECORDS = 100, SETTLED_S = 2 };
 
 enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s)
 {
-    enum tr_status st = TR_GROW(l->p, l->n + 1, &l->n_cap, "%zu token shards", l->n + 1);
+    enum tr_status st = TR_ROOM(l->p, l->n + 1, &l->n_cap, "%zu token shards", l->n + 1);
     if (st != TR_OK) {
         tr_shard_close(s);
         return st;

@@ -62,7 +62,7 @@ void tr_import_add(struct tr_import *im, const struct tree *t, const struct leaf
                  tr_escape(set, shown, sizeof shown), other->file, other->line, other->key, other->set);
         item = (struct tr_import_item){ .verdict = TR_IMPORT_CANNOT, .line = leaf->line, .why = text };
     }
-    if (TR_GROW(im->items, im->n_items + 1, &im->n_cap, "%zu keys", im->n_items + 1) != TR_OK) {
+    if (!TR_GROW(im->items, im->n_items + 1, &im->n_cap)) {
         im->is_nomem = true;
         return;
     }

@@ -61,7 +61,7 @@ static enum tr_status add_leaf(struct tree_reader *r, const struct leaf_place *a
         }
     if (t->n_leaves == LEAVES_MAX)
         return fail_at(t, at->line, "more than 16,384 values");
-    TR_PASS(TR_GROW(t->leaves, t->n_leaves + 1, &t->n_cap, "%s", t->path));
+    TR_PASS(TR_ROOM(t->leaves, t->n_leaves + 1, &t->n_cap, "%s", t->path));
     leaf.path = keep_text(t, at->path);
     leaf.key = keep_text(t, at->key);
     leaf.line = at->line;

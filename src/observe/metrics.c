@@ -37,7 +37,7 @@ static bool is_skipped(const char *field)
 
 static struct tr_metric *add(struct tr_metrics *m)
 {
-    if (TR_GROW(m->metric, m->n + 1, &m->n_cap, "%zu metrics", m->n + 1) != TR_OK)
+    if (!TR_GROW(m->metric, m->n + 1, &m->n_cap))
         return NULL;
     return &m->metric[m->n++];
 }
@@ -87,7 +87,7 @@ static bool add_norms(struct tr_metrics *m, const cJSON *norms)
         if (!cJSON_IsNumber(x))
             continue;
         ok = add_number(m, "grad_norm", x->string, x->valuedouble);
-        if (TR_GROW(m->norm, m->n_norms + 1, &m->n_norms_cap, "%zu norms", m->n_norms + 1) != TR_OK)
+        if (!TR_GROW(m->norm, m->n_norms + 1, &m->n_norms_cap))
             return false;
         m->norm[m->n_norms++] = x->valuedouble;
     }

@@ -73,7 +73,7 @@ static struct prom_sample *sample_of(struct prometheus *p, int family, const cha
     }
     if (family < 0 || p->n == N_SAMPLES_MAX)
         return NULL;
-    if (TR_GROW(p->sample, p->n + 1, &p->n_cap, "%zu samples", p->n + 1) != TR_OK)
+    if (!TR_GROW(p->sample, p->n + 1, &p->n_cap))
         return NULL;
     char *copy = strdup(labels);
     if (!copy)

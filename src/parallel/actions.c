@@ -52,7 +52,7 @@ enum tr_status tr_emit_end(struct tr_emit *e)
 struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a)
 {
     struct tr_schedule *s = e->s;
-    if (TR_GROW(s->action, (size_t)s->n_actions + 1, &s->n_actions_cap, "a schedule") != TR_OK) {
+    if (TR_ROOM(s->action, (size_t)s->n_actions + 1, &s->n_actions_cap, "a schedule") != TR_OK) {
         e->st = TR_NOMEM;
         return &e->nowhere;
     }
@@ -71,7 +71,7 @@ struct tr_action *tr_emit_new(struct tr_emit *e, enum tr_action_kind kind, enum 
 int tr_slot_add(struct tr_emit *e, enum tr_region region, int bucket, size_t bytes)
 {
     struct tr_schedule *s = e->s;
-    if (TR_GROW(s->buffer, (size_t)s->n_buffers + 1, &s->n_buffers_cap, "a schedule") != TR_OK) {
+    if (TR_ROOM(s->buffer, (size_t)s->n_buffers + 1, &s->n_buffers_cap, "a schedule") != TR_OK) {
         e->st = TR_NOMEM;
         return 0;
     }
@@ -110,7 +110,7 @@ void tr_use_free(struct tr_action *a, int buffer)
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag)
 {
     struct tr_schedule *s = e->s;
-    if (TR_GROW(s->wait, (size_t)s->n_waits + 1, &s->n_waits_cap, "a schedule") != TR_OK) {
+    if (TR_ROOM(s->wait, (size_t)s->n_waits + 1, &s->n_waits_cap, "a schedule") != TR_OK) {
         e->st = TR_NOMEM;
         return;
     }

@@ -26,7 +26,7 @@ static size_t sim_alloc(struct sim *s, size_t bytes)
     bytes = tr_round_up(bytes ? bytes : 1, TR_ALIGN);
     for (; i < s->n_live && s->live[i].offset - at < bytes; i++)
         at = s->live[i].offset + s->live[i].bytes;
-    if (TR_GROW(s->live, (size_t)s->n_live + 1, &s->n_cap, "a plan of memory") != TR_OK) {
+    if (TR_ROOM(s->live, (size_t)s->n_live + 1, &s->n_cap, "a plan of memory") != TR_OK) {
         s->failed = TR_NOMEM;
         return 0;
     }

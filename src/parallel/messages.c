@@ -17,7 +17,7 @@ void tr_pipe_steps_release(struct tr_pipe_steps *s)
 
 static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int slot, int peer)
 {
-    TR_PASS(TR_GROW(s->step, (size_t)s->n + 1, &s->n_cap, "pipeline messages"));
+    TR_PASS(TR_ROOM(s->step, (size_t)s->n + 1, &s->n_cap, "pipeline messages"));
     s->step[s->n++] = (struct tr_pipe_step){ .kind = kind, .slot = slot, .peer = peer };
     return TR_OK;
 }

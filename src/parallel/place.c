@@ -24,7 +24,7 @@ static size_t slice(struct tr_memory_map *m, enum tr_arena_id arena, size_t byte
     size_t at = m->bytes[arena];
     if (bytes == 0)
         return at;
-    if (TR_GROW(m->slice, (size_t)m->n_slices + 1, &m->n_slices_cap, "%d slices", m->n_slices + 1) != TR_OK)
+    if (!TR_GROW(m->slice, (size_t)m->n_slices + 1, &m->n_slices_cap))
         return SIZE_MAX;
     struct tr_slice *s = &m->slice[m->n_slices++];
     *s = (struct tr_slice){ .arena = arena, .offset = at, .bytes = tr_round_up(bytes, TR_ALIGN) };

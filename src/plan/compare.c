@@ -105,7 +105,7 @@ static enum tr_status read_step(const struct tr_event *e, struct reading *r, str
 {
     if (!(e->tokens > 0 && e->tokens_per_s > 0))
         return TR_OK;
-    TR_PASS(TR_GROW(r->step, r->n + 1, &r->n_cap, "a comparison"));
+    TR_PASS(TR_ROOM(r->step, r->n + 1, &r->n_cap, "a comparison"));
     r->step[r->n++] = e->tokens / e->tokens_per_s;
     m->tokens = e->tokens;
     r->wait += r->n > 1 ? number_or_0(e->data_wait_s) : 0;

@@ -37,7 +37,7 @@ static enum tr_status add_span(struct timeline *t, struct picture_span s)
 {
     if (s.end <= s.begin)
         return TR_OK;
-    TR_PASS(TR_GROW(t->span, (size_t)t->n + 1, &t->n_cap, "a timeline"));
+    TR_PASS(TR_ROOM(t->span, (size_t)t->n + 1, &t->n_cap, "a timeline"));
     t->span[t->n++] = s;
     t->end = fmax(t->end, s.end);
     return TR_OK;

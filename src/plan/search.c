@@ -215,7 +215,7 @@ struct round {
 
 static enum tr_status keep_candidate(struct round *r, const struct tr_forecast_query *a, double bound)
 {
-    TR_PASS(TR_GROW(r->all, r->n + 1, &r->n_cap, "a search"));
+    TR_PASS(TR_ROOM(r->all, r->n + 1, &r->n_cap, "a search"));
     r->all[r->n++] = (struct candidate){ *a, bound };
     return TR_OK;
 }

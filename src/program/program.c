@@ -68,7 +68,7 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
 /* Makes room for one more element. On failure the caller writes into the last element instead, which does no harm. */
 static bool grow(struct tr_program *p, void *array, int n, size_t *n_cap, size_t size)
 {
-    bool ok = tr_grow(array, size, (size_t)n + 1, n_cap, "program %s", p->name) == TR_OK;
+    bool ok = tr_room(array, size, (size_t)n + 1, n_cap, "program %s", p->name) == TR_OK;
     if (!ok)
         p->failed = TR_NOMEM;
     return ok;

@@ -165,7 +165,7 @@ static enum tr_status add_field(struct tr_table *t, struct tr_ar *a, size_t *i)
 {
     if (a->n_fields == AR_MAX_FIELDS)
         return tr_ar_damaged(t, "it has over 16,384 columns");
-    if (TR_GROW(a->fields, a->n_fields + 1, &a->n_fields_cap, "columns") != TR_OK)
+    if (!TR_GROW(a->fields, a->n_fields + 1, &a->n_fields_cap))
         return tr_table_fail(t, TR_NOMEM, "no memory for its columns");
     *i = a->n_fields++;
     a->fields[*i] = (struct tr_ar_field){ 0 };

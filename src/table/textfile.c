@@ -41,7 +41,7 @@ static enum tr_status make_room(struct tr_textfile *f, size_t n)
         f->end -= f->begin;
         f->begin = 0;
     }
-    return TR_GROW(f->buf, f->end + n, &f->n_cap, "%s: a line of %zu bytes", f->path, f->end + n);
+    return TR_ROOM(f->buf, f->end + n, &f->n_cap, "%s: a line of %zu bytes", f->path, f->end + n);
 }
 
 /* The next bytes of the file, at most TR_TEXT_CHUNK; *n = 0 at its end. */

@@ -16,7 +16,7 @@ void tr_jinja_spans_release(struct tr_jinja_spans *s)
 
 enum tr_status tr_jinja_spans_add(struct tr_jinja_spans *s, size_t begin, size_t end)
 {
-    TR_PASS(TR_GROW(s->p, s->n + 1, &s->n_cap, "%zu spans", s->n + 1));
+    TR_PASS(TR_ROOM(s->p, s->n + 1, &s->n_cap, "%zu spans", s->n + 1));
     s->p[s->n++] = (struct tr_jinja_span){ begin, end };
     return TR_OK;
 }

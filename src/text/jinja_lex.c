@@ -24,7 +24,7 @@ static enum tr_status push(struct lexer *x, enum tr_jinja_token_kind kind, const
     struct tr_jinja *t = x->t;
     if (t->n_tokens == TR_JINJA_MAX_TOKENS)
         return tr_fail(TR_USAGE, "%s:%d: more than %d tokens", t->what, x->line, TR_JINJA_MAX_TOKENS);
-    TR_PASS(TR_GROW(t->tokens, t->n_tokens + 1, &x->n_cap, "a template's tokens"));
+    TR_PASS(TR_ROOM(t->tokens, t->n_tokens + 1, &x->n_cap, "a template's tokens"));
     t->tokens[t->n_tokens++] = (struct tr_jinja_token){ .kind = kind, .line = x->line, .p = p, .n = n };
     return TR_OK;
 }

@@ -20,7 +20,7 @@ struct tr_tok_pool_list {
 
 enum tr_status tr_tok_encoder_grow(void *p, size_t *n_cap, size_t n, size_t width)
 {
-    return tr_grow(p, width, n, n_cap, "a piece of %zu symbols", n);
+    return tr_room(p, width, n, n_cap, "a piece of %zu symbols", n);
 }
 
 enum tr_status tr_tok_work(size_t n_steps)

@@ -10,7 +10,7 @@
 
 enum tr_status tr_tok_spans_grow(struct tr_tok_spans *v)
 {
-    return TR_GROW(v->p, v->n + 1, &v->n_cap, "%zu words", v->n + 1);
+    return TR_ROOM(v->p, v->n + 1, &v->n_cap, "%zu words", v->n + 1);
 }
 
 /* Matches and gaps of [s->begin, s->end), in order. */

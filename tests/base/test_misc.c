@@ -260,17 +260,17 @@ static void a_growing_array_keeps_its_elements(void **state)
     int *p = NULL;
     size_t n_cap = 0;
     for (int i = 0; i < 1000; i++) {
-        assert_int_equal(TR_GROW(p, (size_t)i + 1, &n_cap, "numbers"), TR_OK);
+        assert_int_equal(TR_ROOM(p, (size_t)i + 1, &n_cap, "numbers"), TR_OK);
         assert_true(n_cap > (size_t)i);
         p[i] = i;
     }
     for (int i = 0; i < 1000; i++)
         assert_int_equal(p[i], i);
-    assert_int_equal(TR_GROW(p, 5000, &n_cap, "numbers"), TR_OK); /* more than twice as many at once */
+    assert_int_equal(TR_ROOM(p, 5000, &n_cap, "numbers"), TR_OK); /* more than twice as many at once */
     assert_true(n_cap >= 5000);
     const int *old = p;
     size_t old_cap = n_cap;
-    assert_int_equal(TR_GROW(p, SIZE_MAX / 2, &n_cap, "%d numbers", 7), TR_NOMEM); /* more bytes than a size_t counts */
+    assert_int_equal(TR_ROOM(p, SIZE_MAX / 2, &n_cap, "%d numbers", 7), TR_NOMEM); /* more bytes than a size_t counts */
     assert_string_equal(tr_error_text(), "no memory for 7 numbers");
     assert_ptr_equal(p, old);
     assert_int_equal(n_cap, old_cap);
