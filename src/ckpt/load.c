@@ -77,8 +77,8 @@ struct load_reading {
     int64_t first, n, piece; /* piece: elements that a thread reads at once */
     void *to;                /* in this dtype */
     enum tr_dtype dtype;
-    int64_t turned_rows; /* 0; or those of the matrix, whose elements are counted in the order of its transpose */
-    const char *name;    /* of weights, which are finite F32; NULL: of what need not be */
+    int64_t turned_rows; /* rows of a matrix that is read as its transpose; 0: elements are read as they are stored */
+    const char *name;    /* of a weight, whose values must be finite F32; NULL: any value is allowed */
     pthread_mutex_t lock;
     int64_t failed; /* the first piece that did, and why */
     enum tr_status st;

@@ -1,6 +1,6 @@
-/* doctor_parts.c - what doctor looks at. Each part names the value it found, and for what is wrong the fix that a user
- * can make; what the kernel or a driver does not tell is left out. Limits and memory are read by base/host.h, as a run
- * reads them before its first step. */
+/* doctor_parts.c - what doctor looks at. Each part reports the value it found; where the value is wrong, it also names
+ * the fix that a user can make. A value that the kernel or a driver does not report is left out. Limits and memory are
+ * read by base/host.h, as a run reads them before its first step. */
 #include "base/host.h"
 #include "base/nvml.h"
 #include "cli/doctor.h"

@@ -262,8 +262,9 @@ static void take_hello(struct net *n, struct conn *c)
     memmove(c->in, c->in + sizeof h, c->n_in);
     if (memcmp(h.magic, magic, sizeof magic) != 0 || h.order != 0x0102 || h.zero != 0 || h.version != NET_VERSION) {
         refuse(n, c,
-               h.version != NET_VERSION && memcmp(h.magic, magic, sizeof magic) == 0 ? "another version of the protocol"
-                                                                                     : "the first bytes are no hello");
+               h.version != NET_VERSION && memcmp(h.magic, magic, sizeof magic) == 0
+                   ? "another version of the protocol"
+                   : "the first bytes are not the hello of an agent");
     } else if (c->is_ours) {
         memcpy(c->nonce[1], h.nonce, NONCE_BYTES);
         if (!is_proven(n, c, &h, "server")) {

@@ -41,7 +41,7 @@ static bool is_assistant(const cJSON *message)
     return role && strcmp(role, "assistant") == 0;
 }
 
-/* Whether turn i has a loss where assistant turns have one. */
+/* Whether the tokens of turn i count in the loss under a mask that trains assistant turns. */
 static bool has_loss(const struct sample *s, size_t i, const cJSON *message)
 {
     if (i < s->what.n_prompt)

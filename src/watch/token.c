@@ -28,7 +28,8 @@ enum tr_status tr_token_make(char out[HTTP_TOKEN + 1])
 {
     unsigned char bits[HTTP_TOKEN / 2];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return tr_fail(TR_IO, "no random numbers for a token: %s", strerror(errno));
+        return tr_fail(TR_IO, "the system gave no random numbers for the access token of the page: %s",
+                       strerror(errno));
     for (size_t i = 0; i < sizeof bits; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bits[i]);
     return TR_OK;
