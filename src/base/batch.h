@@ -13,7 +13,8 @@
     X(TARGETS, targets, int32_t, TR_I32)                                                                               \
     /* from 0 at each document, and at the start of a row that continues one: element - begin */                       \
     X(POSITIONS, positions, int32_t, TR_I32)                                                                           \
-    /* element where the token's document starts in this batch: attention sees begin .. itself */                      \
+    /* element where the token's document starts in this batch: attention sees begin .. itself. Generation: row of its \
+     * sequence's cache that the token fills; -1: it is padding, and fills none */                                     \
     X(BEGIN, begin, int32_t, TR_I32)                                                                                   \
     /* g * T + offset of the document in its row: (sample, position) never repeats within a run */                     \
     X(SAMPLE, sample, int64_t, TR_I64)                                                                                 \

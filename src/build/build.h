@@ -4,6 +4,7 @@
 #define TR_BUILD_BUILD_H
 
 #include "adapter/adapter.h"
+#include "build/text.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "parallel/parallel.h"
@@ -47,7 +48,11 @@ struct tr_setup {
     const struct tr_device_row *device;
     struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
-    size_t loader_bytes, eval_batch_bytes;
+    /* data arena: the loader's, then a batch of evaluation, then one of text */
+    size_t loader_bytes, eval_batch_bytes, text_batch_bytes;
+    struct tr_prompts prompts; /* sample_prompts of a training */
+    struct tr_text_shape text;
+    struct tr_model *text_model[TR_PURPOSES]; /* prefill, chunk, decode; NULL: the run makes no text */
     enum tr_dtype save_dtype;
     bool *is_frozen;    /* by parameter; NULL: all learn */
     uint8_t *n_saved;   /* by parameter: tensors of the adapter's file that hold it; NULL: the run trains no adapter */
@@ -58,10 +63,13 @@ struct tr_setup {
     void *on_make_ctx;
 };
 
-enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
+enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_TEXT, TR_USE_PROOF };
 enum { TR_PROOF_ROWS = 2 };             /* of a proof's batch */
 enum { TR_SAVE_PART_BYTES = 16 << 20 }; /* weights below this share a file and a writer */
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
+/* A model that makes text. config: that of the model, whose weights are in memory; NULL: cfg->model is a directory. */
+enum tr_status tr_setup_open_text(const struct tr_config *cfg, const struct tr_text_shape *text, const cJSON *config,
+                                  struct tr_setup **out);
 /* The same for another rank than this process: for plans. */
 enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
 void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */

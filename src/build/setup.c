@@ -1,7 +1,7 @@
 /* setup.c - configuration -> models, batch shapes, compiled plan. The same function serves `plan` and `train`, so their
  * bytes cannot differ. */
 #include "base/host.h"
-#include "build/build.h"
+#include "build/setup_impl.h"
 #include "optim/optim.h"
 #include <stdlib.h>
 
@@ -163,8 +163,8 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
                        s->cfg->load_in_4bit ? "load_in_4bit" : "base_dtype fp8");
     if (is_training && !s->from.adapter) /* codes in a file are decoded */
         return TR_OK;
-    enum tr_status st = tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,
-                                        is_training ? s->is_frozen : NULL, &s->packed_of);
+    const struct tr_model *m = is_training ? s->model : s->eval_model ? s->eval_model : s->text_model[TR_FOR_DECODE];
+    enum tr_status st = tr_setup_packed(s->cfg, s->from.base, m, is_training ? s->is_frozen : NULL, &s->packed_of);
     const struct tr_adapter *a = s->packed_of ? s->from.adapter : NULL;
     if (st == TR_OK && a && a->init == TR_ADAPTER_PISSA)
         st =
@@ -242,6 +242,8 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
     const struct tr_config *cfg = s->cfg;
     const struct tr_column *column = tr_column_of(s->device->name);
     int64_t n_train = s->model ? s->model->n_tokens : 0, n_eval = s->eval_model ? s->eval_model->n_tokens : 0;
+    bool is_alone = use == TR_USE_PROOF; /* whatever the mesh is */
+    size_t batch = tr_batch_bytes(tr_max64(n_train, n_eval));
     return (struct tr_compile_options){
         .compute_dtype = cfg->dtype,
         .grad_dtype = cfg->grad_dtype,
@@ -257,7 +259,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .offload_share = use != TR_USE_TRAIN || cfg->offload_optimizer == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
-        .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
+        .layout = is_alone ? (struct tr_layout){ .data_size = 1, .shard_size = 1 } : layout_of(s),
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,
         .n_micro = (int)cfg->gradient_accumulation_steps,
@@ -271,13 +273,17 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .fp8 = cfg->fp8,
         .fp8_e5m2 = cfg->fp8_gradient == TR_E5M2,
         .fp8_history = cfg->fp8_scaling == TR_FP8_DELAYED,
-        .data_bytes = s->loader_bytes + s->eval_batch_bytes,
+        .data_bytes = s->loader_bytes + s->eval_batch_bytes + s->text_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
         .pages_bytes = use == TR_USE_TRAIN ? TR_SAVE_PAGES_BYTES : 0,
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,
         .part_bytes = TR_SAVE_PART_BYTES,
         .save_dtype = s->save_dtype,
-        .batch_bytes = s->device->is_host ? 0 : tr_batch_bytes(tr_max64(n_train, n_eval)),
+        .batch_bytes = s->device->is_host            ? 0
+                       : batch > s->text_batch_bytes ? batch
+                                                     : s->text_batch_bytes,
+        .cache_rows = s->text.n_context,
+        .cache_sequences = s->text.n_sequences,
     };
 }
 
@@ -323,14 +329,64 @@ static enum tr_status add_loraplus(struct tr_setup *s)
     return tr_groups_add(&s->groups, "*", 1, ratio);
 }
 
-enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)
+/* What a setup is asked for. */
+struct ask {
+    const struct tr_config *cfg;
+    enum tr_use use;
+    int rank;                         /* below 0: this process */
+    const struct tr_text_shape *text; /* TR_USE_TEXT */
+    const cJSON *config;
+};
+
+static enum tr_status open_training(struct tr_setup *s)
 {
-    return tr_setup_open_rank(cfg, use, -1, out);
+    const struct tr_config *cfg = s->cfg;
+    int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps;
+    s->loader = (struct tr_loader_shape){ .row_tokens = s->sequence_length,
+                                          .batch_rows = cfg->train_batch_size,
+                                          .first_row = layout_of(s).data_rank * rows,
+                                          .n_rows = rows,
+                                          .micro_rows = cfg->per_device_train_batch_size,
+                                          .depth = LOADER_DEPTH };
+    s->loader_bytes = tr_round_up(tr_loader_bytes(&s->loader), 64);
+    if (s->loader_bytes == 0)
+        return tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
+                       cfg->train_batch_size, s->sequence_length);
+    TR_PASS(open_model(cfg, &s->from, cfg->per_device_train_batch_size, s->sequence_length, true, &s->model));
+    choose_save_dtype(s);
+    TR_PASS(choose_frozen(s));
+    TR_PASS(tr_groups_load(cfg->optim_groups, &s->groups));
+    for (int g = 1; g < s->groups.n; g++) {
+        const char *pattern = s->groups.group[g].pattern;
+        TR_PASS(check_patterns(s->model, cfg->optim_groups, &(struct tr_words){ &pattern, 1, NULL }));
+    }
+    return add_loraplus(s);
 }
 
-enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out)
+/* The mesh against the model with the batch that its axes split. */
+static enum tr_status check_legal(const struct tr_setup *s, enum tr_use use)
+{
+    const struct tr_model *m = s->model ? s->model : s->eval_model ? s->eval_model : s->text_model[TR_FOR_DECODE];
+    struct tr_legal_query q = legal_query(s->cfg, m);
+    if (use == TR_USE_PROOF)
+        return TR_OK;
+    if (use != TR_USE_TRAIN) { /* what is about steps */
+        q.train_batch_size = 0;
+        q.in_order = false;
+        q.pp_chunks = 1;
+    }
+    if (use == TR_USE_TEXT) { /* each of these ranks computes all tokens */
+        q.cp = 1;
+        q.sp = false;
+    }
+    return tr_legal_check(&q);
+}
+
+static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
 {
     enum tr_status st = TR_OK;
+    const struct tr_config *cfg = a->cfg;
+    bool is_training = a->use == TR_USE_TRAIN, is_proof = a->use == TR_USE_PROOF;
     struct tr_pool *pool = NULL;
     struct tr_setup *s = calloc(1, sizeof *s);
     if (!s)
@@ -339,48 +395,41 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     TR_TRY(check_support(cfg));
     tr_setup_axes(cfg, s->axis);
     TR_TRY(tr_mesh_env(&s->env));
-    if (rank >= 0)
-        s->env.rank = rank;
+    if (a->rank >= 0)
+        s->env.rank = a->rank;
     s->env.timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
-    s->device = use == TR_USE_PROOF ? tr_device_row("cpu") : tr_choose_device(cfg, s->env.size);
+    s->device = is_proof ? tr_device_row("cpu") : tr_choose_device(cfg, s->env.size);
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
-    TR_TRY(tr_setup_length(cfg, &s->sequence_length));
     TR_TRY(tr_dirs_open(cfg, &s->from));
-    bool is_training = use == TR_USE_TRAIN;
-    if (is_training) {
-        int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps;
-        s->loader = (struct tr_loader_shape){ .row_tokens = s->sequence_length,
-                                              .batch_rows = cfg->train_batch_size,
-                                              .first_row = layout_of(s).data_rank * rows,
-                                              .n_rows = rows,
-                                              .micro_rows = cfg->per_device_train_batch_size,
-                                              .depth = LOADER_DEPTH };
-        s->loader_bytes = tr_round_up(tr_loader_bytes(&s->loader), 64);
-        if (s->loader_bytes == 0)
-            TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
-                           cfg->train_batch_size, s->sequence_length));
-        TR_TRY(open_model(cfg, &s->from, cfg->per_device_train_batch_size, s->sequence_length, true, &s->model));
-        struct tr_legal_query q = legal_query(cfg, s->model);
-        TR_TRY(tr_legal_check(&q));
-        choose_save_dtype(s);
-        TR_TRY(choose_frozen(s));
-        TR_TRY(tr_groups_load(cfg->optim_groups, &s->groups));
-        for (int g = 1; g < s->groups.n; g++) {
-            const char *pattern = s->groups.group[g].pattern;
-            TR_TRY(check_patterns(s->model, cfg->optim_groups, &(struct tr_words){ &pattern, 1, NULL }));
-        }
-        TR_TRY(add_loraplus(s));
+    if (a->use != TR_USE_TEXT)
+        TR_TRY(tr_setup_length(cfg, &s->sequence_length));
+    if (is_training)
+        TR_TRY(open_training(s));
+    if (is_training && cfg->sample_prompts) {
+        TR_TRY(tr_prompts_open(cfg, &s->from, cfg->sample_prompts, NULL, &s->prompts));
+        s->text = tr_text_shape_of(tr_text_sequences(cfg, s->prompts.n, (int)cfg->dp), tr_prompts_context(&s->prompts),
+                                   false);
+    } else if (a->text) {
+        s->text = *a->text;
     }
     bool has_reference = tr_pair_needs_reference(tr_config_pair(cfg).loss);
-    if (!is_training || cfg->eval_data.n || cfg->eval_split > 0 || has_reference) {
-        int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
+    bool has_eval = is_training ? cfg->eval_data.n || cfg->eval_split > 0 || has_reference : a->use != TR_USE_TEXT;
+    if (has_eval) {
+        int64_t rows = is_proof ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
-    TR_TRY(choose_packed(s, is_training));
-    struct tr_compile_options opt = compile_options(s, use);
-    const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = s->model, [TR_FOR_EVAL] = s->eval_model };
+    TR_TRY(tr_setup_text(s, a->config));
+    TR_TRY(check_legal(s, a->use));
+    if (!a->config)
+        TR_TRY(choose_packed(s, is_training));
+    struct tr_compile_options opt = compile_options(s, a->use);
+    const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = s->model,
+                                                         [TR_FOR_EVAL] = s->eval_model,
+                                                         [TR_FOR_PREFILL] = s->text_model[TR_FOR_PREFILL],
+                                                         [TR_FOR_CHUNK] = s->text_model[TR_FOR_CHUNK],
+                                                         [TR_FOR_DECODE] = s->text_model[TR_FOR_DECODE] };
     TR_TRY(tr_compile(models, &opt, &s->compiled));
 out:
     tr_pool_close(pool);
@@ -391,6 +440,22 @@ out:
     return st;
 }
 
+enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)
+{
+    return open_setup(&(struct ask){ .cfg = cfg, .use = use, .rank = -1 }, out);
+}
+
+enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out)
+{
+    return open_setup(&(struct ask){ .cfg = cfg, .use = use, .rank = rank }, out);
+}
+
+enum tr_status tr_setup_open_text(const struct tr_config *cfg, const struct tr_text_shape *text, const cJSON *config,
+                                  struct tr_setup **out)
+{
+    return open_setup(&(struct ask){ .cfg = cfg, .use = TR_USE_TEXT, .rank = -1, .text = text, .config = config }, out);
+}
+
 void tr_setup_close(struct tr_setup *s)
 {
     if (!s)
@@ -398,6 +463,9 @@ void tr_setup_close(struct tr_setup *s)
     tr_compiled_close(s->compiled);
     tr_model_close(s->model);
     tr_model_close(s->eval_model);
+    for (int k = 0; k < TR_PURPOSES; k++)
+        tr_model_close(s->text_model[k]);
+    tr_prompts_close(&s->prompts);
     tr_dirs_close(&s->from);
     free(s->is_frozen);
     free(s->packed_of);

@@ -1,6 +1,7 @@
 /* cmd_ctl.c - ctl: a request to a running training, and its answer. The request is a signed file that the run reads
- * between two steps; the answer is the `control` event that it logs. `sample` asks for a checkpoint and continues a
- * prompt with it in this process, so that it costs the run a save and nothing else. */
+ * between two steps; the answer is the `control` event that it logs. `sample` waits for the texts of sample_prompts
+ * too; with --prompt it asks for a checkpoint and continues that text with it in this process, so that it costs the run
+ * a save and nothing else. */
 #include "cli/cli.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@ struct ctl {
     const char *output, *action;
     char key[64], value[64], id[33];
     bool is_answered, is_accepted;
-    int64_t step;
+    int64_t step, n_texts;            /* n_texts: of `sample` that are still to come; -1: it is not known */
+    struct tr_str texts;              /* of `sample`: objects, or lines */
     char why[320], path[TR_PATH_MAX]; /* path: the checkpoint that was waited for */
 };
 
@@ -37,7 +39,29 @@ static void take_answer(struct ctl *c, const struct tr_event *e)
     (void)snprintf(c->why, sizeof c->why, "%s", why);
 }
 
-/* Reads the log until the answer is there and, of a save, its checkpoint; or until --wait is over. */
+/* A text of sample_prompts. */
+static void take_text(struct ctl *c, const struct tr_event *e)
+{
+    const char *prompt = "", *text = "";
+    int64_t index = 0, n = 1;
+    if (tr_json_str(e->json, "prompt", false, &prompt) != TR_OK ||
+        tr_json_str(e->json, "text", false, &text) != TR_OK ||
+        tr_json_int(e->json, "index", false, 0, INT64_MAX, &index) != TR_OK ||
+        tr_json_int(e->json, "n", false, 1, INT64_MAX, &n) != TR_OK)
+        tr_error_clear();
+    c->n_texts = n - index - 1;
+    if (!c->cfg->json) {
+        tr_str_addf(&c->texts, "%s%s\n", prompt, text);
+        return;
+    }
+    tr_str_member(&c->texts, c->texts.n ? ", {\"prompt\": " : "{\"prompt\": ", prompt);
+    tr_str_member(&c->texts, ", \"text\": ", text);
+    tr_str_addf(&c->texts, "}");
+}
+
+/* Reads the log until the answer is there and, of a save, its checkpoint, of `sample` all texts; or until --wait is
+ * over.
+ */
 static enum tr_status wait_answer(struct ctl *c, bool wants_checkpoint)
 {
     char path[TR_PATH_MAX];
@@ -56,11 +80,13 @@ static enum tr_status wait_answer(struct ctl *c, bool wants_checkpoint)
         while (tr_events_next(log, &e)) {
             if (is_ours(c, &e))
                 take_answer(c, &e);
+            if (e.kind == TR_EVENT_SAMPLE && c->is_answered && c->n_texts != 0)
+                take_text(c, &e);
             if (e.kind == TR_EVENT_CHECKPOINT && c->is_answered && e.step >= c->step && !c->path[0] &&
                 tr_json_str(e.json, "path", false, &saved) == TR_OK)
                 (void)snprintf(c->path, sizeof c->path, "%s", saved);
         }
-        bool is_done = c->is_answered && (!wants_checkpoint || !c->is_accepted || c->path[0]);
+        bool is_done = c->is_answered && (!c->is_accepted || ((!wants_checkpoint || c->path[0]) && c->n_texts == 0));
         if (is_done || is_over)
             break;
         usleep(POLL_US);
@@ -95,6 +121,8 @@ static void show(const struct ctl *c)
         if (c->why[0]) {
             tr_str_member(&out, ", \"why\": ", c->why);
         }
+        if (c->texts.n)
+            tr_str_addf(&out, ", \"texts\": [%s]", c->texts.p);
         tr_str_addf(&out, "}\n");
     } else if (!c->is_answered) {
         tr_str_addf(&out, "%s: asked for; the run has not answered within %g s: it reads requests between two steps\n",
@@ -107,6 +135,8 @@ static void show(const struct ctl *c)
                     c->key[0] ? "=" : "", c->value, c->step, c->path[0] ? ", in " : "", c->path);
     }
     cli_print(tr_str_ok(&out) ? out.p : "");
+    if (!c->cfg->json && c->texts.n && tr_str_ok(&c->texts))
+        cli_print_foreign(c->texts.p, c->texts.n);
     tr_str_release(&out);
 }
 
@@ -157,24 +187,28 @@ static enum tr_status split(struct ctl *c, const char *text)
 
 enum tr_status cmd_ctl(const struct tr_config *cfg)
 {
+    enum tr_status st = TR_OK;
     enum tr_control_action parsed = TR_CONTROL_NONE;
     struct ctl c = { .cfg = cfg, .output = cfg->args.n > 0 ? cfg->args.item[0] : NULL };
     bool is_set = cfg->args.n >= 2 && strcmp(cfg->args.item[1], "set") == 0;
     if (cfg->args.n != (is_set ? 3u : 2u))
         return tr_verb_misused(TR_VERB_CTL);
     c.action = cfg->args.item[1];
-    if (strcmp(c.action, "sample") == 0) {
-        if (!cfg->prompt || !(cfg->wait > 0))
-            return tr_fail(TR_USAGE,
-                           "ctl OUTPUT sample needs --prompt TEXT, the text to continue, and a --wait above 0");
+    bool is_sample = strcmp(c.action, "sample") == 0;
+    if (is_sample && cfg->prompt) {
+        if (!(cfg->wait > 0))
+            return tr_fail(TR_USAGE, "ctl OUTPUT sample --prompt needs a --wait above 0: it waits for a checkpoint");
         return sample(&c);
     }
-    TR_PASS(tr_control_parse(c.action, &parsed));
+    c.n_texts = is_sample ? -1 : 0;
+    TR_TRY(tr_control_parse(c.action, &parsed));
     if (is_set)
-        TR_PASS(split(&c, cfg->args.item[2]));
-    TR_PASS(ask(&c, c.action, parsed == TR_CONTROL_SAVE || parsed == TR_CONTROL_STOP));
+        TR_TRY(split(&c, cfg->args.item[2]));
+    TR_TRY(ask(&c, c.action, parsed == TR_CONTROL_SAVE || parsed == TR_CONTROL_STOP));
     show(&c);
     if (cfg->wait > 0 && !(c.is_answered && c.is_accepted))
-        return TR_NO;
-    return TR_OK;
+        st = TR_NO;
+out:
+    tr_str_release(&c.texts);
+    return st;
 }

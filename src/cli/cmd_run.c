@@ -61,9 +61,9 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
     struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000 };
     struct tr_eval_watch watch = { tell_eval, &clock };
     TR_PASS(tr_eval(cfg, cfg->quiet ? NULL : &watch, &r));
-    if (cfg->json)
+    if (cfg->json && r.is_first)
         print_eval_json(&r);
-    else
+    else if (r.is_first)
         printf("loss %.6f  perplexity %.4f  over %" PRId64 " tokens\n", r.loss, r.perplexity, r.tokens);
     return isfinite(r.loss)
                ? TR_OK
@@ -71,38 +71,60 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
 }
 
 struct written {
-    const char *prompt; /* goes before the first piece */
-    bool is_text;
-    struct tr_str text, ids;
+    const struct tr_config *cfg;
+    bool is_begun; /* the prompt is written */
+    size_t n_texts;
+    struct tr_str text, ids, list;
 };
 
-static void print_piece(void *ctx, int32_t id, const char *text, size_t n)
+/* One object a text: with --prompts a member of a list, else the whole answer. */
+static void end_text(struct written *w, const char *prompt)
+{
+    tr_str_addf(&w->list, "%s{", w->n_texts++ ? ", " : "");
+    if (w->cfg->prompts) {
+        tr_str_member(&w->list, "\"prompt\": ", prompt);
+        tr_str_addf(&w->list, ", ");
+    }
+    tr_str_member(&w->list, "\"text\": ", w->text.p ? w->text.p : "");
+    tr_str_addf(&w->list, ", \"ids\": [%s]}", w->ids.p ? w->ids.p : "");
+    tr_str_clear(&w->text);
+    tr_str_clear(&w->ids);
+}
+
+static void print_piece(void *ctx, const char *prompt, int32_t id, const char *text, size_t n)
 {
     struct written *w = ctx;
-    if (w->is_text) {
-        cli_print_foreign(w->prompt ? w->prompt : "", w->prompt ? strlen(w->prompt) : 0);
-        w->prompt = NULL;
-        cli_print_foreign(text, n);
-        cli_print(id < 0 ? "\n" : "");
+    if (w->cfg->json) {
+        tr_str_add(&w->text, text, n);
+        if (id >= 0)
+            tr_str_addf(&w->ids, "%s%d", w->ids.n ? ", " : "", id);
+        else
+            end_text(w, prompt);
         return;
     }
-    tr_str_add(&w->text, text, n);
-    if (id >= 0)
-        tr_str_addf(&w->ids, "%s%d", w->ids.n ? ", " : "", id);
+    if (!w->is_begun)
+        cli_print_foreign(prompt, strlen(prompt));
+    cli_print_foreign(text, n);
+    cli_print(id < 0 ? "\n" : "");
+    w->is_begun = id >= 0;
 }
 
 enum tr_status cmd_generate(const struct tr_config *cfg)
 {
-    struct written w = { .prompt = cfg->prompt, .is_text = !cfg->json };
+    struct written w = { .cfg = cfg };
     struct tr_str line = { 0 };
     enum tr_status st = tr_generate(cfg, print_piece, &w);
-    if (st == TR_OK && cfg->json) {
-        tr_str_member(&line, "{\"text\": ", w.text.p ? w.text.p : "");
-        tr_str_addf(&line, ", \"ids\": [%s]}\n", w.ids.p ? w.ids.p : "");
+    const char *list = tr_str_ok(&w.list) && w.list.p ? w.list.p : "";
+    if (st == TR_OK && w.n_texts > 0) {
+        if (cfg->prompts)
+            tr_str_addf(&line, "{\"texts\": [%s]}\n", list);
+        else
+            tr_str_addf(&line, "%s\n", list);
         cli_print(tr_str_ok(&line) ? line.p : "");
     }
     tr_str_release(&w.text);
     tr_str_release(&w.ids);
+    tr_str_release(&w.list);
     tr_str_release(&line);
     return st;
 }

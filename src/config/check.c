@@ -134,21 +134,23 @@ static void check_evaluation(struct loader *l)
     (void)tr_format(steps, sizeof steps, "eval_steps %g", c->eval_steps);
     const struct {
         const char *name;
-        bool is_on;
+        bool is_on, is_when; /* is_when: of any evaluation; else of one with a loss */
     } asks[] = {
-        { steps, c->eval_steps > 0 },
-        { "eval_strategy epoch", c->eval_strategy == TR_WHEN_EPOCH },
-        { "eval_on_start", c->eval_on_start },
-        { "save_best", c->save_best },
-        { "save_strategy best", c->save_strategy == TR_WHEN_BEST },
-        { "load_best_model_at_end", c->load_best_model_at_end },
-        { "early_stopping_patience", c->early_stopping_patience > 0 },
+        { steps, c->eval_steps > 0, true },
+        { "eval_strategy epoch", c->eval_strategy == TR_WHEN_EPOCH, true },
+        { "eval_on_start", c->eval_on_start, true },
+        { "save_best", c->save_best, false },
+        { "save_strategy best", c->save_strategy == TR_WHEN_BEST, false },
+        { "load_best_model_at_end", c->load_best_model_at_end, false },
+        { "early_stopping_patience", c->early_stopping_patience > 0, false },
     };
-    bool has_data = c->eval_data.n > 0 || c->eval_split > 0;
-    for (size_t i = 0; i < TR_COUNT_OF(asks); i++)
+    bool has_loss = c->eval_data.n > 0 || c->eval_split > 0, has_any = has_loss || c->sample_prompts;
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
+        bool has_data = asks[i].is_when ? has_any : has_loss;
         if (asks[i].is_on && (!has_data || (c->eval_strategy == TR_WHEN_NEVER && i > 0)))
             tr_loader_error(l, "%s needs %s", asks[i].name,
                             has_data ? "an evaluation, and eval_strategy is no" : "eval_data or eval_split");
+    }
     check_step_count(l, "eval_steps", c->eval_steps);
     check_step_count(l, "save_steps", c->save_steps);
     bool is_by_steps = c->eval_strategy == TR_WHEN_STEPS && c->save_strategy == TR_WHEN_STEPS;
@@ -517,7 +519,10 @@ void tr_loader_check(struct loader *l)
     check_base(l);
     if (tr_option_find(c->verb, "loss_type") != NULL)
         check_preference(l);
-    if (tr_option_find(c->verb, "train_batch_size") == NULL)
+    bool has_steps = tr_option_find(c->verb, "train_batch_size") != NULL;
+    if (!has_steps && tr_option_find(c->verb, "tp") != NULL)
+        check_mesh(l);
+    if (!has_steps)
         return;
     check_batch(l);
     check_schedule(l);

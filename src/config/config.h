@@ -189,7 +189,7 @@ struct tr_config {
     bool heap;
 
     /* generate */
-    const char *prompt, *system;
+    const char *prompt, *prompts, *sample_prompts, *system;
     const char *sort;                              /* runs */
     double wait;                                   /* ctl: seconds to wait for an answer */
     int64_t max_new_tokens, top_k;                 /* top_k 0 = all */

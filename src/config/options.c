@@ -10,8 +10,9 @@
 
 #define VERB(v)   (1u << TR_VERB_##v)
 #define ALL_VERBS ((1u << TR_VERB_COUNT) - 1u)
-/* Verbs that describe a training, that touch a model, that compute. */
+/* Verbs that describe a training, that run on many ranks, that touch a model, that compute. */
 #define RUN    (VERB(TRAIN) | VERB(PLAN) | VERB(CONFIG))
+#define MESH   (RUN | VERB(EVAL) | VERB(GENERATE))
 #define MODEL  (RUN | VERB(EVAL) | VERB(GENERATE) | VERB(CHAT))
 #define ENGINE (MODEL | VERB(BENCH) | VERB(CHECK))
 
@@ -355,7 +356,7 @@ const struct option tr_options[] = {
     INT(gradient_accumulation_steps, "train", "", RUN, "1", 1, ROWS, "micro-batches per update"),
     INT(train_batch_size, "train", "global_batch_size", RUN, "0", 0, MANY,
         "rows per update over all devices; 0 = the product. Any two of the three batch options give the third"),
-    INT(per_device_eval_batch_size, "train", "eval_batch_size", RUN | VERB(EVAL), "8", 1, ROWS, "rows per device in evaluation"),
+    INT(per_device_eval_batch_size, "train", "eval_batch_size", RUN | VERB(EVAL) | VERB(GENERATE), "8", 1, ROWS, "rows per device in evaluation; texts that are continued at once"),
     INT(max_steps, "train", "", RUN, "-1", -1, MANY, "updates to make; -1 = num_train_epochs decides"),
     REAL(num_train_epochs, "train", "num_epochs epochs", RUN, "3.0", 1e-9, 1e9, false, "passes over the data, when max_steps is -1"),
 
@@ -485,19 +486,19 @@ const struct option tr_options[] = {
     { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
       .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of what is offloaded that lives on the host; auto = as little as fits" },
 
-    INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks; of ranks that were launched: what the other axes leave"),
-    INT(zero, "mesh", "zero_stage", RUN | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
-    INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", RUN | VERB(CHECK), "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
-    INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "tensor-parallel ranks"),
-    FLAG(sp, "mesh", "sequence_parallel", RUN, "sequence parallel: norms on split rows", false),
-    INT(pp, "mesh", "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "pipeline stages"),
+    INT(dp, "mesh", "data_parallel_size", MESH | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks; of ranks that were launched: what the other axes leave"),
+    INT(zero, "mesh", "zero_stage", MESH | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
+    INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", MESH | VERB(CHECK), "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
+    INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", MESH | VERB(CHECK), "1", 1, RANKS, "tensor-parallel ranks"),
+    FLAG(sp, "mesh", "sequence_parallel", RUN | VERB(EVAL), "sequence parallel: norms on split rows", false),
+    INT(pp, "mesh", "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size", MESH | VERB(CHECK), "1", 1, RANKS, "pipeline stages"),
     STR(pp_schedule, "mesh", "pipeline_parallel_schedule", RUN, "1f1b", "gpipe|1f1b|interleaved|zb|FILE", "order of the pipeline's actions"),
     INT(pp_chunks, "mesh", "", RUN, "1", 1, RANKS, "model chunks per stage (interleaved)"),
-    INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "context-parallel ranks"),
-    CHOICE(cp_mode, "mesh", "", RUN, "ring", cp_modes, "how context-parallel ranks share attention"),
+    INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN | VERB(EVAL) | VERB(CHECK), "1", 1, RANKS, "context-parallel ranks"),
+    CHOICE(cp_mode, "mesh", "", RUN | VERB(EVAL), "ring", cp_modes, "how context-parallel ranks share attention"),
     CHOICE(sync, "mesh", "", RUN, "each", syncs, "zero 2 and 3 reduce gradients after each micro-batch, or hold them whole and reduce after the last"),
-    CHOICE(comm, "mesh", "", RUN | VERB(BENCH) | VERB(CHECK), "auto", comms, "what ranks talk through; auto = shm on one host, mpi on several"),
-    REAL(ddp_timeout, "mesh", "comm_timeout", RUN | VERB(BENCH) | VERB(CHECK), "300", 0.1, 1e6, false, "seconds without any progress after which a wait for other ranks ends"),
+    CHOICE(comm, "mesh", "", MESH | VERB(BENCH) | VERB(CHECK), "auto", comms, "what ranks talk through; auto = shm on one host, mpi on several"),
+    REAL(ddp_timeout, "mesh", "comm_timeout", MESH | VERB(BENCH) | VERB(CHECK), "300", 0.1, 1e6, false, "seconds without any progress after which a wait for other ranks ends"),
 
     { .name = "bytes_max", .group = "bench", .aliases = "", .type = OPTION_BYTES, .at = AT(bytes_max, int64_t), .verbs = VERB(BENCH),
       .def = "256MiB", .arg = "SIZE", .help = "bench comm: largest message; bench disk: size of the file" },
@@ -506,11 +507,13 @@ const struct option tr_options[] = {
 
     STR(system, "generate", "system_prompt", VERB(CHAT), NULL, "TEXT", "system message"),
     STR(prompt, "generate", "", VERB(GENERATE) | VERB(CTL), NULL, "TEXT", "text to continue"),
-    INT(max_new_tokens, "generate", "", VERB(GENERATE) | VERB(CHAT) | VERB(CTL), "128", 1, 1 << 24, "tokens to write"),
-    REAL(temperature, "generate", "", VERB(GENERATE) | VERB(CHAT), "0", 0, 100, false, "0 = greedy"),
-    INT(top_k, "generate", "", VERB(GENERATE) | VERB(CHAT), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
-    REAL(top_p, "generate", "", VERB(GENERATE) | VERB(CHAT), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
-    REAL(repetition_penalty, "generate", "", VERB(GENERATE) | VERB(CHAT), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
+    STR(prompts, "generate", "", VERB(GENERATE), NULL, "FILE", "texts to continue, per_device_eval_batch_size at a time: one on each line, or records with a prompt or messages in a .jsonl file"),
+    STR(sample_prompts, "generate", "", RUN, NULL, "FILE", "texts that the model continues at each evaluation, into events.jsonl; a file as for generate --prompts"),
+    INT(max_new_tokens, "generate", "", RUN | VERB(GENERATE) | VERB(CHAT) | VERB(CTL), "128", 1, 1 << 24, "tokens to write"),
+    REAL(temperature, "generate", "", RUN | VERB(GENERATE) | VERB(CHAT), "0", 0, 100, false, "0 = greedy"),
+    INT(top_k, "generate", "", RUN | VERB(GENERATE) | VERB(CHAT), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
+    REAL(top_p, "generate", "", RUN | VERB(GENERATE) | VERB(CHAT), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
+    REAL(repetition_penalty, "generate", "", RUN | VERB(GENERATE) | VERB(CHAT), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
 };
 
 const struct old_option tr_rewrites[] = {

@@ -51,11 +51,10 @@ static char *root_ptr(const struct frame *f, tr_val root)
         return acts + f->a->in;
     case TR_V_DOUT:
         return acts + f->a->dout;
-    case TR_V_CACHE:
-    case TR_V_CACHE_NEW: {
-        int64_t row = v->kind == TR_V_CACHE ? 0 : e->cache_row;
-        size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->memory.cache_bytes : 0);
-        return e->base[TR_A_CACHE] + e->c->memory.cache[f->a->segment] + skip;
+    case TR_V_CACHE: {
+        size_t sequence = (size_t)(e->c->opt.cache_rows * v->cols) * tr_dtype_bytes(v->dtype);
+        return e->base[TR_A_CACHE] + e->c->memory.cache[f->a->segment] + (v->slot ? e->c->memory.cache_bytes : 0) +
+               (size_t)e->sequence * sequence;
     }
     case TR_V_AMAX:
         return work + e->c->memory.amax +
@@ -167,9 +166,8 @@ static enum tr_status compute(struct tr_run *r, const struct tr_action *a)
     struct frame f = {
         .e = e, .m = r->s->model, .p = r->s->program[r->s->program_of[a->segment]], .a = a, .batch = &batch
     };
-    f.local = tr_layout_splits(&e->c->opt.layout, TR_ON(TR_AXIS_CP))
-                  ? tr_exec_local(e, r->s->model, &r->micro[a->micro])
-                  : batch;
+    bool is_split = tr_layout_splits(&e->c->opt.layout, TR_ON(TR_AXIS_CP)) && !tr_purpose_has_cache(r->s->purpose);
+    f.local = is_split ? tr_exec_local(e, r->s->model, &r->micro[a->micro]) : batch;
     return run_nodes(&f);
 }
 

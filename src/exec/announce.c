@@ -28,14 +28,7 @@ static int place_of(const struct tr_model *m, const struct tr_action *a)
 
 enum tr_status tr_exec_announce(const struct tr_run *r, const struct tr_action *a)
 {
-    switch (r->s->purpose) {
-    case TR_FOR_TRAIN:
-        tr_phase_enter(rows[a->kind].phase, place_of(r->s->model, a), a->micro);
-        return tr_failpoint(rows[a->kind].failpoint);
-    case TR_FOR_EVAL:
-        tr_phase_enter(TR_PHASE_EVAL, place_of(r->s->model, a), 0);
-        return TR_OK;
-    default:
-        return TR_OK;
-    }
+    bool is_training = r->s->purpose == TR_FOR_TRAIN;
+    tr_phase_enter(is_training ? rows[a->kind].phase : TR_PHASE_EVAL, place_of(r->s->model, a), a->micro);
+    return is_training ? tr_failpoint(rows[a->kind].failpoint) : TR_OK;
 }

@@ -71,10 +71,11 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
 void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value);
 /* The same with a model that gives sums of documents: (N, TR_DOC_SUMS), in the row where each begins. */
 enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums);
-/* Runs the schedule of a model that ends in logits: eval, prefill, or decode for a single token. *logits is (N, V) F32,
- * or (1, V) where the model wants the last only, valid until the next call. With a cache, the keys and values of the
- * batch become rows first_position, first_position + 1, ... of it. */
-enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
+/* Runs the schedule of a model that ends in logits. *logits is (N, V) F32, or (1, V) where the model wants the last
+ * only, valid until the next call; NULL on ranks without the last stage. With a cache, the rows of the batch belong to
+ * sequence `sequence` of it and those behind it, and the keys and values of each token go to the row that batch->begin
+ * says. */
+enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t sequence,
                               const struct tr_batch *batch, const float **logits);
 
 /* Results of the last measured step: the losses of all micro-batches of all ranks, and the sums of squares of gradients

@@ -29,7 +29,7 @@ struct tr_exec {
     struct tr_recording *recording;
     /* by micro-batch, where the device does not see host memory: attention kernels depend on it */
     int64_t *n_documents;
-    int64_t cache_row; /* position of the first token of the current batch, in a run with a cache */
+    int64_t sequence; /* of the cache: that of the first row of the current batch */
     uint64_t seed;
     struct tr_amax_history amax;
     void *checked;      /* memory for checked reductions; NULL: reductions are not checked */

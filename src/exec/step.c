@@ -251,30 +251,42 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
 enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums)
 {
     const struct tr_schedule *s = &e->c->schedule[TR_FOR_EVAL];
-    int last = s->n_actions - 1;
+    const struct tr_action *head = tr_schedule_head(s);
     size_t bytes = (size_t)s->model->n_tokens * TR_DOC_SUMS * sizeof *sums;
     memset(sums, 0, bytes);
     TR_PASS(run_forward(e, TR_FOR_EVAL, batch));
-    while (last >= 0 && !(s->action[last].kind == TR_DO_FORWARD && s->action[last].segment == s->model->n_segments - 1))
-        last--;
-    if (last >= 0) /* this rank has the head */
-        tr_device_copy_now(e->dev, sums, e->base[TR_A_ACTS] + s->action[last].out, bytes);
+    if (head)
+        tr_device_copy_now(e->dev, sums, e->base[TR_A_ACTS] + head->out, bytes);
     TR_PASS(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
     return TR_OK;
 }
 
-enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
+/* The logits as the host reads them: rows of the whole vocabulary. Those of tensor ranks lie one part below the other.
+ */
+static const float *logits_for_host(struct tr_exec *e, const struct tr_schedule *s, char *from)
+{
+    int n_parts = e->c->opt.layout.size[TR_AXIS_TP];
+    size_t vocab = (size_t)s->model->hp.vocab, widest, first, n;
+    float *to = (float *)(void *)(e->base[TR_A_SAVE] + e->c->memory.logits);
+    if (e->dev->row->is_host && n_parts == 1)
+        return (const float *)(void *)from;
+    tr_shard(vocab, n_parts, 0, &first, &widest);
+    size_t n_rows = tr_head_bytes(s) / sizeof(float) / widest / (size_t)n_parts;
+    for (size_t row = 0; row < n_rows * (size_t)n_parts; row++) {
+        tr_shard(vocab, n_parts, (int)(row / n_rows), &first, &n);
+        tr_device_copy(e->dev, TR_STREAM_COMPUTE, to + row % n_rows * vocab + first,
+                       from + row * widest * sizeof(float), n * sizeof(float));
+    }
+    return to;
+}
+
+enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t sequence,
                               const struct tr_batch *batch, const float **logits)
 {
     const struct tr_schedule *s = &e->c->schedule[purpose];
-    e->cache_row = first_position;
+    const struct tr_action *head = tr_schedule_head(s);
+    e->sequence = sequence;
     TR_PASS(run_forward(e, purpose, batch));
-    char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
-    if (!e->dev->row->is_host) {
-        char *copy = e->base[TR_A_SAVE] + e->c->memory.logits;
-        tr_device_copy_now(e->dev, copy, at, tr_logits_bytes(s));
-        at = copy;
-    }
-    *logits = (const float *)(const void *)at;
+    *logits = head ? logits_for_host(e, s, e->base[TR_A_ACTS] + head->out) : NULL;
     return tr_device_sync(e->dev, TR_STREAM_COMPUTE);
 }

@@ -289,6 +289,25 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
         tr_view_say(o, text);
 }
 
+void tr_observe_sample(struct tr_observe *o, const struct tr_event_sample *e)
+{
+    enum { SHOWN = 60 };
+    char prompt[4 * SHOWN + 1], text[4 * SHOWN + 1], line[9 * SHOWN + 64];
+    struct line s = begin(o, "sample");
+    tr_line_addf(&s, ",\"step\":%" PRId64 ",\"prompt\":", e->step);
+    tr_line_json(&s, e->prompt);
+    tr_line_addf(&s, ",\"text\":");
+    tr_line_json(&s, e->text);
+    tr_line_addf(&s, ",\"index\":%zu,\"n\":%zu", e->index, e->n);
+    finish(o, &s);
+    size_t n_prompt = strlen(e->prompt);
+    const char *end = e->prompt + (n_prompt > SHOWN ? n_prompt - SHOWN : 0); /* what is next to the text */
+    snprintf(line, sizeof line, "sample at step %" PRId64 ": %s |%s", e->step, tr_escape(end, prompt, sizeof prompt),
+             tr_escape(e->text, text, sizeof text));
+    if (!o->opt.quiet)
+        tr_view_say(o, line);
+}
+
 void tr_observe_checkpoint(struct tr_observe *o, const struct tr_event_checkpoint *e)
 {
     struct line s = begin(o, "checkpoint");

@@ -56,6 +56,11 @@ struct tr_event_eval {
     int64_t tokens;
     struct tr_event_pairs pairs; /* then loss is that of pairs, and perplexity means nothing */
 };
+struct tr_event_sample {
+    int64_t step;
+    const char *prompt, *text; /* the log keeps 4096 bytes of each */
+    size_t index, n;           /* which of the prompts of this step */
+};
 struct tr_event_checkpoint {
     int64_t step;
     const char *path;
@@ -105,6 +110,7 @@ void tr_observe_close(struct tr_observe *o); /* NULL is fine */
 void tr_observe_plan(struct tr_observe *o, const struct tr_event_plan *e);
 void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e);
 void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e);
+void tr_observe_sample(struct tr_observe *o, const struct tr_event_sample *e);
 void tr_observe_checkpoint(struct tr_observe *o, const struct tr_event_checkpoint *e);
 void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e);
 void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e); /* also draws the loss curve */
@@ -122,9 +128,9 @@ struct tr_observe_lost {
 };
 struct tr_observe_lost tr_observe_lost(const struct tr_observe *o);
 
-/* Cuts events.jsonl back to `step`: step, eval and checkpoint lines of later steps go, and so do torn lines; everything
- * else keeps its bytes and its order. Atomic (old file or new file), memory bounded by one line. Reads the tail only:
- * torn lines before the last MiB stay. An absent file is fine. n_removed may be NULL. */
+/* Cuts events.jsonl back to `step`: step, eval, sample and checkpoint lines of later steps go, and so do torn lines;
+ * everything else keeps its bytes and its order. Atomic (old file or new file), memory bounded by one line. Reads the
+ * tail only: torn lines before the last MiB stay. An absent file is fine. n_removed may be NULL. */
 enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_removed);
 
 /* A plot of n values over x_first..x_last, `columns` wide and `rows` high, labels included. Non-finite values are gaps.

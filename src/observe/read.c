@@ -13,7 +13,7 @@ struct tr_events {
     struct tr_event none; /* what an event is before its members are known */
 };
 
-static const char *const kind_names[] = { "step", "eval", "checkpoint", "grad_norms", "layout", "end" };
+static const char *const kind_names[] = { "step", "eval", "checkpoint", "sample", "grad_norms", "layout", "end" };
 static_assert(TR_COUNT_OF(kind_names) == TR_EVENT_OTHER, "one name a kind");
 
 static struct tr_event no_event(void);

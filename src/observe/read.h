@@ -12,6 +12,7 @@ enum tr_event_kind {
     TR_EVENT_STEP,
     TR_EVENT_EVAL,
     TR_EVENT_CHECKPOINT,
+    TR_EVENT_SAMPLE,
     TR_EVENT_NORMS, /* gradient norms of all parameters; from here up, events belong to a step */
     TR_EVENT_LAYOUT,
     TR_EVENT_END,
@@ -23,7 +24,7 @@ struct tr_event {
     const char *text; /* the line, without its newline */
     size_t n;
     const cJSON *json; /* all of its members; NULL for a step that is read in brief */
-    int64_t step;      /* step, eval, checkpoint, grad_norms; else -1 */
+    int64_t step;      /* step, eval, checkpoint, sample, grad_norms; else -1 */
     /* Numbers that the kind does not have, or that were not finite, are NaN. */
     double time;                                                      /* seconds since 1970 */
     double loss, grad_norm, lr;                                       /* step; eval: loss */

@@ -48,7 +48,7 @@ struct tr_attr {
     int64_t first; /* where this slice begins in the whole. Optimizers: element; dropout: column; attention: query head;
                       head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the
                       layout */
-    int64_t seq_len;          /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
+    int64_t seq_len;          /* attention: rows of a full document, 0 = all N: for tr_op_flops; with a cache: of a sequence */
     int64_t row_q, row_k;     /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
     struct tr_pair_rule pair; /* pair_loss */
     int32_t axis;             /* collectives: which group of ranks; only the executor interprets the number */
@@ -103,6 +103,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(REGROUP, regroup)                                                                                                \
     X(ATTENTION, attention)                                                                                            \
     X(ATTENTION_BWD, attention_bwd)                                                                                    \
+    X(CACHE_PUT, cache_put)                                                                                            \
     X(ATTENTION_CACHED, attention_cached)                                                                              \
     X(RING_ATTENTION, ring_attention)                                                                                  \
     X(RING_ATTENTION_BWD, ring_attention_bwd)                                                                          \
@@ -173,6 +174,17 @@ enum tr_metric {
 };
 /* What doc_sums adds up of each document. */
 enum tr_doc_sum { TR_DOC_LOSS, TR_DOC_REF, TR_DOC_TARGETS, TR_DOC_SUMS };
+
+/* Rows that the cache of one sequence has: of a call that puts rows into a cache of n_rows, or reads it. */
+static inline int64_t tr_cache_rows(const struct tr_attr *a, int64_t n_tokens, int64_t n_rows)
+{
+    return a->seq_len > 0 ? n_rows / (n_tokens / a->seq_len) : n_rows;
+}
+/* The row of the cache where the sequence of token i begins. */
+static inline int64_t tr_cache_first(const struct tr_attr *a, int64_t i, int64_t n_cache_rows)
+{
+    return a->seq_len > 0 ? i / a->seq_len * n_cache_rows : 0;
+}
 
 /* The input of a head op that is u, what A of the head's adapter has made; B is the next. */
 static inline int tr_head_u(enum tr_opcode op)

@@ -80,7 +80,17 @@ const struct tr_op_row tr_row_attention_bwd = {
     .price = TR_PRICE_ATTENTION_BWD,
 };
 
-/* Decoding from a cache: row i sees rows max(0, p - window + 1) .. p of k and v, p = position[i]. attr: as attention */
+/* A cache holds C / s rows for each of s = N / seq_len sequences, one behind the other (seq_len 0: of one sequence). Row
+ * i of x becomes row `row[i]` of its sequence; -1: of none, it is padding. The other rows of the cache stay. attr:
+ * seq_len */
+const struct tr_op_row tr_row_cache_put = {
+    .name = "cache_put",
+    .in = { { "x", "(N, D)" }, { "row", "(N, 1) I32" } },
+    .out = { { "cache", "(C, D)" } },
+};
+
+/* Decoding from such a cache: row i sees rows max(0, p - window + 1) .. p of its sequence in k and v, p = position[i].
+ * attr: as attention, seq_len */
 const struct tr_op_row tr_row_attention_cached = {
     .name = "attention_cached",
     .in = { { "q", "(N, Hd)" }, { "k", "(C, Kd)" }, { "v", "(C, Kd)" }, { "position", "(N, 1) I32" } },

@@ -2,12 +2,33 @@
  * put there first. Linears may take a kernel for a single row; the rest of the program does not change. */
 #include "parallel/parallel_impl.h"
 
-static tr_val cache_value(struct tr_program *p, enum tr_value_kind kind, tr_val like, int64_t rows, int slot)
+/* Keys (0) or values (1) of as many sequences as the program has rows of tokens. */
+static tr_val cache_value(struct tr_program *p, const struct tr_node *n, int64_t cache_rows, int slot)
 {
-    struct tr_value x = p->value[like];
-    tr_val v = tr_value_add(p, kind, x.dtype, rows, x.cols, kind == TR_V_CACHE ? "cache" : "cache_new");
+    struct tr_value x = p->value[n->in[1 + slot]];
+    int64_t n_sequences = x.rows / n->attr.seq_len;
+    tr_val v = tr_value_add(p, TR_V_CACHE, x.dtype, n_sequences * cache_rows, x.cols, "cache");
     p->value[v].slot = slot;
     return v;
+}
+
+/* The batch says of every token where it goes: its place in the cache is `begin` (base/batch.h). */
+static void read_cache(struct tr_program *p, struct tr_node n, int64_t cache_rows)
+{
+    int64_t rows = p->value[n.in[0]].rows;
+    tr_val row = tr_value_batch(p, TR_B_BEGIN, rows);
+    /* a block without rope has no positions value yet */
+    tr_val position = tr_value_batch(p, TR_B_POSITIONS, rows);
+    for (int k = 0; k < 2; k++) {
+        tr_val cache = cache_value(p, &n, cache_rows, k);
+        tr_node_put(p, TR_OP_CACHE_PUT, TR_FORWARD, TR_VALS(n.in[1 + k], row), TR_VALS(cache),
+                    &(struct tr_attr){ .seq_len = n.attr.seq_len });
+        n.in[1 + k] = cache;
+    }
+    n.op = TR_OP_ATTENTION_CACHED;
+    n.in[3] = position;
+    n.out[1] = TR_NONE;
+    *tr_node_add(p, n.op, n.phase) = n;
 }
 
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx)
@@ -19,24 +40,12 @@ enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
         struct tr_node n = from->node[i];
-        tr_val cache[2];
-        for (int k = 0; n.op == TR_OP_ATTENTION && k < 2; k++) {
-            tr_val now = cache_value(p, TR_V_CACHE_NEW, n.in[1 + k], p->value[n.in[1 + k]].rows, k);
-            cache[k] = cache_value(p, TR_V_CACHE, n.in[1 + k], ctx->cache_rows, k);
-            tr_node_put(p, TR_OP_CAST, TR_FORWARD, TR_VALS(n.in[1 + k]), TR_VALS(now), NULL);
-        }
-        /* a block without rope has no positions value yet */
-        tr_val position = n.op == TR_OP_ATTENTION ? tr_value_batch(p, TR_B_POSITIONS, p->value[n.in[0]].rows) : TR_NONE;
-        struct tr_node *to = tr_node_add(p, n.op, n.phase);
-        *to = n;
-        to->attr.is_decoded = n.op == TR_OP_LINEAR;
         if (n.op == TR_OP_ATTENTION) {
-            to->op = TR_OP_ATTENTION_CACHED;
-            to->in[1] = cache[0];
-            to->in[2] = cache[1];
-            to->in[3] = position;
-            to->out[1] = TR_NONE;
+            read_cache(p, n, ctx->cache_rows);
+            continue;
         }
+        n.attr.is_decoded = n.op == TR_OP_LINEAR;
+        *tr_node_add(p, n.op, n.phase) = n;
     }
     tr_program_close(from);
     return p->failed;

@@ -17,7 +17,7 @@ struct tr_pass_ctx {
     bool is_training, splits_backward; /* input and weight parts of the backward run at different times */
     bool skips_din, skips_dout;        /* no gradient of the segment's input is wanted; none of its output comes */
     enum tr_recompute recompute;
-    int64_t cache_rows; /* inference: attention over a cache of this many positions; 0 = none */
+    int64_t cache_rows; /* generation: attention over a cache of this many positions a sequence; 0 = none */
     int n_threads;
     struct tr_layout layout;
     const struct tr_column *column; /* kernels of the device: their scratch sizes and the calls they refuse */
@@ -121,7 +121,8 @@ struct tr_compile_options {
     enum tr_dtype save_dtype;      /* of the weights in a checkpoint */
     size_t batch_bytes;            /* one micro-batch on a device that does not see host memory; else 0 */
     bool is_inference;             /* set by tr_compile: no model to train, so no gradients and no optimizer state */
-    int64_t cache_rows;            /* generate: positions that the key/value cache holds; 0 = no cache */
+    /* generation: positions that the key/value cache holds of each sequence, and sequences; 0 = no cache */
+    int64_t cache_rows, cache_sequences;
 };
 
 /* Where a bucket is in the arenas. */
@@ -148,7 +149,7 @@ struct tr_memory_map {
     size_t resting;                          /* host arena: slots for activations between forward and backward */
     size_t direction;                        /* params arena: the direction of the update of a bucket */
     size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
-    size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
+    size_t *cache, cache_bytes;              /* by segment; bytes of the keys of all sequences, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t step_before;                      /* work arena: step values of updates that wait for the next step */
     size_t batch;                            /* work arena: micro-batches on the device */
@@ -156,7 +157,7 @@ struct tr_memory_map {
     size_t amax;
     int n_amax;
     size_t local, local_bytes; /* work arena: this rank's tokens of a micro-batch; bytes of each part */
-    size_t logits, get;        /* save arena: copies of device memory for the host */
+    size_t logits, get;        /* save arena: logits and parameters for the host */
     size_t pages, copy;        /* staging arena: pages of the file that is being written; copy of the checkpoint */
 };
 
@@ -188,8 +189,14 @@ size_t tr_compiled_bytes(const struct tr_compiled *c);
 /* Bytes of the arenas in one space. A device without its own memory uses the host's, so every space counts all arenas.
  */
 size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space);
-/* Bytes of the logits that a schedule ends in; 0 where it ends in a loss. */
-size_t tr_logits_bytes(const struct tr_schedule *s);
+/* Bytes of what the head of a schedule puts out: logits, or sums of documents; 0: a loss alone, or another stage has
+ * the head. */
+size_t tr_head_bytes(const struct tr_schedule *s);
+/* Are the logits of a schedule parts of the vocabulary, one for each tensor rank, that the host puts together? */
+static inline bool tr_logits_are_parts(const struct tr_compiled *c)
+{
+    return c->opt.layout.size[TR_AXIS_TP] > 1;
+}
 /* The model whose constant table is the longest: all schedules read that one table. */
 const struct tr_model *tr_constant_model(const struct tr_compiled *c, int constant);
 /* Do updates of a step wait for the next step? */

@@ -199,41 +199,53 @@ static size_t update_scratch(const struct tr_compiled *c)
     return most(c->opt.column->scratch(&call, c->opt.n_threads), tr_whole_scratch(c));
 }
 
-/* Keys and values of every block, all positions. */
+/* Bytes of the keys of one position: as many heads as this tensor rank has. */
+static size_t position_bytes(const struct tr_compiled *c)
+{
+    size_t bytes = 0;
+    for (int k = TR_FOR_PREFILL; k < TR_PURPOSES; k++)
+        for (int i = 0; i < c->schedule[k].n_programs; i++) {
+            const struct tr_program *p = c->schedule[k].program[i];
+            for (int v = 0; v < p->n_values; v++)
+                if (p->value[v].kind == TR_V_CACHE)
+                    bytes = most(bytes, (size_t)p->value[v].cols * tr_dtype_bytes(p->value[v].dtype));
+        }
+    return bytes;
+}
+
+/* Keys and values of every block of this stage: all positions of all sequences. */
 static void place_cache(struct tr_compiled *c)
 {
     struct tr_memory_map *map = &c->memory;
-    const struct tr_hparams *hp = &c->place.model->hp;
-    map->cache_bytes = tr_round_up(
-        (size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype), TR_ALIGN);
-    for (int g = 0; c->opt.cache_rows && g < c->place.model->n_segments; g++)
-        if (c->place.model->segment[g].layer >= 0) {
+    map->cache_bytes = tr_round_up((size_t)(c->opt.cache_rows * c->opt.cache_sequences) * position_bytes(c), TR_ALIGN);
+    for (int g = 0; map->cache_bytes && g < c->place.model->n_segments; g++)
+        if (c->place.model->segment[g].layer >= 0 && tr_segment_is_here(&c->place, g)) {
             char name[32];
             (void)tr_format(name, sizeof name, "keys and values %d", c->place.model->segment[g].layer);
             map->cache[g] = slice(map, TR_A_CACHE, 2 * map->cache_bytes, "", name);
         }
 }
 
-size_t tr_logits_bytes(const struct tr_schedule *s)
+size_t tr_head_bytes(const struct tr_schedule *s)
 {
-    const struct tr_program *last =
-        s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
-    return last && last->out != TR_NONE ? tr_value_bytes(last, last->out) : 0;
+    const struct tr_action *head = s->model ? tr_schedule_head(s) : NULL;
+    const struct tr_program *p = head ? s->program[s->program_of[head->segment]] : NULL;
+    return p && p->out != TR_NONE ? tr_value_bytes(p, p->out) : 0;
 }
 
-/* Places the host copies of device memory: logits at the end of a model, and ranges of parameters on their way to a
- * file. */
+/* Places what the host reads: logits at the end of a model, where they are in device memory or in parts, and ranges of
+ * parameters on their way to a file. */
 static void place_copies(struct tr_compiled *c)
 {
     struct tr_memory_map *map = &c->memory;
-    if (c->opt.batch_bytes == 0)
-        return;
+    bool is_copied = c->opt.batch_bytes > 0;
     size_t bytes = 0;
     for (int k = TR_FOR_EVAL; k < TR_PURPOSES; k++)
-        bytes = most(bytes, tr_logits_bytes(&c->schedule[k]));
-    if (bytes)
+        bytes = most(bytes, tr_head_bytes(&c->schedule[k]));
+    if (bytes && (is_copied || tr_logits_are_parts(c)))
         map->logits = slice(map, TR_A_SAVE, bytes, "", "logits for the host");
-    map->get = slice(map, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
+    if (is_copied)
+        map->get = slice(map, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
 }
 
 /* Bytes of one part (tokens, targets, ...) of the largest micro-batch, of which this rank takes its tokens. */

@@ -30,6 +30,7 @@
     X(REGROUP, same, rows, self, same)                                                                                 \
     X(ATTENTION, attention, attention, attention, same)                                                                \
     X(ATTENTION_BWD, later, later, backward, same)                                                                     \
+    X(CACHE_PUT, later, later, inference, inference)                                                                   \
     X(ATTENTION_CACHED, later, later, inference, inference)                                                            \
     X(RING_ATTENTION, later, later, attention, same)                                                                   \
     X(RING_ATTENTION_BWD, later, later, backward, same)                                                                \

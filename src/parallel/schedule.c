@@ -4,6 +4,27 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
+/* Generation reads few tokens at a time, so that no axis can split them. */
+static struct tr_layout layout_of(const struct tr_compiled *c, enum tr_purpose purpose)
+{
+    struct tr_layout l = c->opt.layout;
+    if (tr_purpose_has_cache(purpose)) {
+        l.size[TR_AXIS_CP] = 1;
+        l.coord[TR_AXIS_CP] = 0;
+        l.sp = false;
+    }
+    return l;
+}
+
+const struct tr_action *tr_schedule_head(const struct tr_schedule *s)
+{
+    const struct tr_action *found = NULL;
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->action[i].kind == TR_DO_FORWARD && s->action[i].segment == s->model->n_segments - 1)
+            found = &s->action[i];
+    return found;
+}
+
 /* Builds one program for each (segment program, recompute mode) that occurs; equal segments share it. */
 static enum tr_status build_programs(const struct tr_compiled *c, struct tr_schedule *s)
 {
@@ -27,9 +48,9 @@ static enum tr_status build_programs(const struct tr_compiled *c, struct tr_sche
                                        .is_training = is_training,
                                        .splits_backward = is_training && c->pipe->splits_backward,
                                        .recompute = mode,
-                                       .cache_rows = is_training ? 0 : opt->cache_rows,
+                                       .cache_rows = tr_purpose_has_cache(s->purpose) ? opt->cache_rows : 0,
                                        .n_threads = opt->n_threads,
-                                       .layout = opt->layout,
+                                       .layout = layout_of(c, s->purpose),
                                        .column = opt->column,
                                        .fuses = opt->fuses,
                                        .any_order = opt->any_order,

@@ -142,8 +142,14 @@ struct tr_action {
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
 };
 
-/* Generation: prefill reads a long prompt, eval a short one or the rest of a long one, decode a single token. */
-enum tr_purpose { TR_FOR_TRAIN, TR_FOR_EVAL, TR_FOR_PREFILL, TR_FOR_DECODE, TR_PURPOSES };
+/* Generation has a cache of keys and values: prefill reads a large chunk of one prompt, chunk a small one, decode a
+ * single token of every sequence. Each rank computes all tokens there: rows are not split over the context axis, nor
+ * with sp. */
+enum tr_purpose { TR_FOR_TRAIN, TR_FOR_EVAL, TR_FOR_PREFILL, TR_FOR_CHUNK, TR_FOR_DECODE, TR_PURPOSES };
+static inline bool tr_purpose_has_cache(enum tr_purpose p)
+{
+    return p >= TR_FOR_PREFILL;
+}
 
 /* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
 struct tr_schedule {
@@ -166,6 +172,8 @@ struct tr_schedule {
 };
 
 const char *tr_action_name(enum tr_action_kind kind);
+/* The last forward of the head; NULL: another stage has it. */
+const struct tr_action *tr_schedule_head(const struct tr_schedule *s);
 static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;

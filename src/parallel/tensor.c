@@ -201,9 +201,29 @@ static void apply_add(struct tensor *t, struct tr_node n)
     apply_same(t, n);
 }
 
-/* A table that is split by rows gives zeros for the tokens of other ranks' rows: a term of a sum. */
+/* Every rank gets the parts of all ranks, one below the other: (ranks x rows, columns of the widest part). */
+static tr_val parts_of(struct tensor *t, tr_val v)
+{
+    size_t first, most;
+    tr_val wide = tr_value_like(t->p, v, "part");
+    tr_shard((size_t)t->from->value[v].cols, t->size, 0, &first, &most);
+    value(t, wide)->cols = (int64_t)most;
+    value(t, v)->base = wide;
+    tr_val all = resized(t, wide, value(t, wide)->rows * t->size, "s");
+    add_collective(t, TR_OP_ALL_GATHER, wide, all);
+    return all;
+}
+
+/* A table that is split by rows gives zeros for the tokens of other ranks' rows: a term of a sum. A value is a table
+ * too: the head picks the rows whose logits are wanted. */
 static void apply_embed(struct tensor *t, struct tr_node n)
 {
+    if (value(t, n.in[1])->kind != TR_V_PARAM) {
+        TR_BUG_ON(t->layout[n.in[1]] != WHOLE);
+        n.in[1] = t->now[n.in[1]];
+        add(t, &n);
+        return;
+    }
     struct tr_tp_shard c = shard_of(t, n.in[1]);
     if (c.is_split) {
         n.attr.index_offset -= (int32_t)(n.attr.weight_is_in_out ? c.col.first : c.row.first);
@@ -421,7 +441,7 @@ static enum tr_status rewrite(struct tensor *t)
     if (t->p->out != TR_NONE && t->layout[t->p->out] == PARTIAL)
         reduce(t, t->p->out);
     if (t->p->out != TR_NONE)
-        t->p->out = t->now[t->p->out];
+        t->p->out = t->layout[t->p->out] == COLS ? parts_of(t, t->p->out) : t->now[t->p->out];
     return t->p->failed;
 }
 

@@ -22,8 +22,7 @@ enum tr_value_kind {
     TR_V_IN,        /* activation from the segment before */
     TR_V_DOUT,      /* gradient from the segment after */
     TR_V_LOSS,      /* running sum of token losses of this step, F64 */
-    TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: inference only */
-    TR_V_CACHE_NEW, /* the rows of the cache that this micro-batch fills */
+    TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: generation only */
     TR_V_AMAX,      /* fp8: the amax history of a value; slot = which history */
 };
 

@@ -27,9 +27,9 @@ static const struct {
 };
 
 static const char *const actions[TR_CONTROL_ACTIONS] = {
-    [TR_CONTROL_NONE] = "none",   [TR_CONTROL_SAVE] = "save",     [TR_CONTROL_STOP] = "stop",
-    [TR_CONTROL_PAUSE] = "pause", [TR_CONTROL_RESUME] = "resume", [TR_CONTROL_EVAL] = "eval",
-    [TR_CONTROL_SET] = "set",
+    [TR_CONTROL_NONE] = "none",     [TR_CONTROL_SAVE] = "save",     [TR_CONTROL_STOP] = "stop",
+    [TR_CONTROL_PAUSE] = "pause",   [TR_CONTROL_RESUME] = "resume", [TR_CONTROL_EVAL] = "eval",
+    [TR_CONTROL_SAMPLE] = "sample", [TR_CONTROL_SET] = "set",
 };
 
 const char *tr_control_word(enum tr_control_action a)

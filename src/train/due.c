@@ -28,7 +28,7 @@ bool tr_due_eval(const struct tr_trainer *t, int64_t step)
 {
     const struct tr_config *c = t->cfg;
     bool is_epoch = c->eval_strategy == TR_WHEN_EPOCH;
-    if (!t->eval_data || c->eval_strategy == TR_WHEN_NEVER)
+    if (!tr_trainer_evaluates(t) || c->eval_strategy == TR_WHEN_NEVER)
         return false;
     if (step == t->total_steps)
         return true;

@@ -1,6 +1,6 @@
 /* eval.c - loss over a data set: the sum over valid targets divided by their count. The batch size does not change it.
  */
-#include "train/room.h"
+#include "train/engine.h"
 #include "train/train.h"
 #include <math.h>
 
@@ -111,12 +111,9 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
 {
     enum tr_status st = TR_OK;
     struct tr_setup *s = NULL;
-    struct tr_pool *pool = NULL;
-    struct tr_exec *e = NULL;
+    struct tr_engine g = { 0 };
     struct tr_tokenizer *tok = NULL;
     struct tr_data *data = NULL;
-    struct tr_device dev = { 0 };
-    enum tr_gemm_choice got;
     char cache[TR_PATH_MAX];
     const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
     if (tr_pair_needs_reference(tr_config_pair(cfg).loss))
@@ -124,23 +121,22 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
                        "eval asks no reference, so it cannot tell rewards; give --eval_data to the training, or "
                        "a --loss_type without a reference (orpo, simpo, cpo, sft)"));
     TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
-    TR_TRY(tr_room_check(s->compiled, NULL, "lower --per_device_eval_batch_size or --sequence_length"));
-    TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(tr_engine_open(s,
+                          "lower --per_device_eval_batch_size or --sequence_length, or share the model with --tp, "
+                          "--pp or --zero 3",
+                          &g));
     TR_TRY(tr_reader_cache(cfg, cache));
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
-    TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    TR_TRY(tr_device_open(s->device->name, &dev));
-    TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
-    struct tr_store store = tr_exec_store(e);
-    TR_TRY(tr_dirs_load(&s->from, &store, (float *)(void *)tr_exec_arena(e, TR_A_SAVE)));
+    struct tr_store store = tr_exec_store(g.e);
+    TR_TRY(tr_dirs_load(&s->from, &store, (float *)(void *)tr_exec_arena(g.e, TR_A_SAVE)));
     tr_stop_soon_on_signals();
-    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, tr_exec_arena(e, TR_A_DATA), watch, out));
+    bool is_first = tr_mesh_is_first(g.mesh);
+    TR_TRY(tr_evaluate(g.e, data, cfg->per_device_eval_batch_size, tr_exec_arena(g.e, TR_A_DATA),
+                       is_first ? watch : NULL, out));
+    out->is_first = is_first;
 out:
-    tr_exec_close(e);
-    tr_device_close(&dev);
-    tr_pool_close(pool);
     tr_data_close(data);
     tr_tokenizer_close(tok);
-    tr_setup_close(s);
+    tr_engine_close(&g);
     return st;
 }

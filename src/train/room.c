@@ -20,7 +20,7 @@ static enum tr_status refuse(const struct tr_setup *s, const struct tr_room *roo
     tr_str_addf(&why, "does not fit: %s", text);
     if (s && s->model)
         tr_remedies_text(s, room, &why);
-    else
+    else if (advice[0])
         tr_str_addf(&why, "; %s", advice);
     enum tr_status st = tr_fail(TR_USAGE, "%s", tr_str_ok(&why) ? why.p : text);
     tr_str_release(&why);

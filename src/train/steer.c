@@ -67,10 +67,14 @@ static void judge(struct tr_trainer *t, int64_t done, struct tr_control_request 
 {
     struct tr_ledger with = t->state.ledger;
     const struct tr_ledger_entry e = { .step = done, .key = r->key, .value = r->value };
-    if (done >= t->total_steps && r->action != TR_CONTROL_SAVE && r->action != TR_CONTROL_EVAL)
+    bool is_look = r->action == TR_CONTROL_SAVE || r->action == TR_CONTROL_EVAL || r->action == TR_CONTROL_SAMPLE;
+    if (done >= t->total_steps && !is_look)
         (void)snprintf(r->why, sizeof r->why, "the last step is done");
-    else if (r->action == TR_CONTROL_EVAL && !t->eval_data)
+    else if (r->action == TR_CONTROL_EVAL && !tr_trainer_evaluates(t))
         (void)snprintf(r->why, sizeof r->why, "there is nothing to evaluate on: the run has no eval_data");
+    else if (r->action == TR_CONTROL_SAMPLE && !t->sampler)
+        (void)snprintf(r->why, sizeof r->why,
+                       "the run has no sample_prompts; --prompt TEXT continues a text with a checkpoint of it");
     else if (r->action == TR_CONTROL_SET && with.n == TR_LEDGER_MAX)
         (void)snprintf(r->why, sizeof r->why, "%d values were set already", TR_LEDGER_MAX);
     else if (r->action == TR_CONTROL_SET) {

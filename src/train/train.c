@@ -7,7 +7,8 @@
 #include "train/train_impl.h"
 #include <stdlib.h>
 
-static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
+/* The loss over eval_data: a step with the least of it is the best. */
+static enum tr_status evaluate_loss(struct tr_trainer *t, int64_t step)
 {
     struct tr_eval_result r;
     void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
@@ -16,11 +17,21 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
         .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens, .pairs = r.pairs
     };
     tr_observe_eval(t->ob, &e);
-    t->evaluated_step = step;
     if (step == 0) /* eval_on_start: there is no checkpoint of it */
         return TR_OK;
     tr_saving_evaluated(t->saving, step, r.loss);
     tr_due_evaluated(t, step, r.loss);
+    return TR_OK;
+}
+
+/* Everything that the options ask of an evaluation. */
+static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
+{
+    if (t->eval_data)
+        TR_PASS(evaluate_loss(t, step));
+    if (t->sampler)
+        TR_PASS(tr_sampler_run(t->sampler, t->ob, step));
+    t->evaluated_step = step;
     return TR_OK;
 }
 
@@ -160,7 +171,7 @@ static bool is_evaluated(const struct tr_trainer *t, int64_t step)
     if (tr_events_open(t->events_path, LOG_TAIL_BYTES, &events) != TR_OK)
         tr_error_clear();
     while (!found && tr_events_next(events, &e))
-        found = e.kind == TR_EVENT_EVAL && e.step == step;
+        found = (e.kind == TR_EVENT_EVAL || e.kind == TR_EVENT_SAMPLE) && e.step == step;
     tr_events_close(events);
     return found;
 }
@@ -221,11 +232,14 @@ static enum tr_status obey(struct tr_trainer *t, int64_t done, enum tr_control_a
             st = tr_saving_step(t->saving, true, done, t->tokens_done);
         break;
     case TR_CONTROL_EVAL:
-        if (t->eval_data && t->evaluated_step != done) {
+        if (t->evaluated_step != done) {
             const struct tr_run_patience patience = t->state.patience;
             st = evaluate(t, done);
             t->state.patience = patience; /* a look does not bring an early end nearer */
         }
+        break;
+    case TR_CONTROL_SAMPLE:
+        st = tr_sampler_run(t->sampler, t->ob, done);
         break;
     case TR_CONTROL_STOP:
         st = tr_saving_finish(t->saving, done, t->tokens_done);

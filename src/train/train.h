@@ -6,6 +6,7 @@
 #include "ckpt/ckpt.h"
 #include "exec/exec.h"
 #include "observe/observe.h"
+#include "train/decode.h"
 #include "train/merge.h"
 
 /* The store that ckpt reads and writes, over an executor. */
@@ -23,6 +24,7 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
                             struct tr_data **out);
 
 struct tr_eval_result {
+    bool is_first; /* this rank reports for all */
     double loss, perplexity;
     int64_t tokens; /* or pairs */
     struct tr_event_pairs pairs;
@@ -92,8 +94,7 @@ void tr_generator_close(struct tr_generator *g);
 /* Appends ids to the context. *logits (V) are those of the next token, valid until the next call. TR_USAGE when the
  * context is full. */
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
-/* The same of a generator for it, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
-typedef void tr_logits_fn(void *ctx, int64_t at, int64_t n, const float *logits);
+/* The same of a generator for it, with the logits of every token. */
 enum tr_status tr_generator_each(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx);
 /* Drops everything after the first n tokens of the context. */
 void tr_generator_rewind(struct tr_generator *g, int64_t n);
@@ -102,8 +103,9 @@ bool tr_generator_is_stop(const struct tr_generator *g, int32_t id);
 /* The next token under cfg's temperature, top_k, top_p and repetition_penalty; `seen` are the ids so far. */
 int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int32_t *seen, size_t n_seen);
 
-/* Continues cfg->prompt; on_text gets whole characters, piece by piece. */
-typedef void tr_text_fn(void *ctx, int32_t id, const char *text, size_t n); /* id is -1 after the last token */
+/* Continues cfg->prompt, or the prompts of cfg->prompts one after the other; on_text gets whole characters, piece by
+ * piece, on the first rank only. id is -1 after the last token of a prompt. */
+typedef void tr_text_fn(void *ctx, const char *prompt, int32_t id, const char *text, size_t n);
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx);
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);
@@ -117,6 +119,7 @@ enum tr_control_action {
     TR_CONTROL_PAUSE,
     TR_CONTROL_RESUME,
     TR_CONTROL_EVAL,
+    TR_CONTROL_SAMPLE,
     TR_CONTROL_SET,
     TR_CONTROL_ACTIONS
 };

@@ -6,6 +6,7 @@
 #include "train/debug.h"
 #include "train/numbers.h"
 #include "train/room.h"
+#include "train/sample.h"
 #include "train/saving.h"
 #include "train/train.h"
 
@@ -25,6 +26,7 @@ struct tr_trainer {
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
+    struct tr_sampler *sampler; /* NULL: the run has no sample_prompts */
     struct tr_control *control; /* NULL: no requests are taken, or another rank takes them */
     struct tr_config now;       /* the options with the values that hold in this step */
     struct tr_loader *loader;
@@ -78,6 +80,12 @@ struct tr_steer {
 enum tr_status tr_trainer_steer(struct tr_trainer *t, int64_t done, bool can_save, struct tr_steer *out);
 /* A barrier of all ranks. */
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
+
+/* Does an evaluation do anything in this run? */
+static inline bool tr_trainer_evaluates(const struct tr_trainer *t)
+{
+    return t->eval_data || t->sampler;
+}
 
 /* due.c: is an evaluation, is a checkpoint due after this step? Records an evaluation; is the run to end early? */
 bool tr_due_eval(const struct tr_trainer *t, int64_t step);

@@ -4,6 +4,7 @@
  * locked.
  */
 #include "plan/plan.h"
+#include "train/engine.h"
 #include "train/reference.h"
 #include "train/selftest.h"
 #include "train/signals.h"
@@ -116,21 +117,10 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
 
 static enum tr_status open_mesh(struct tr_trainer *t)
 {
-    struct tr_comm_env env = t->s->env;
-    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)",
-                                              "memory_budget" };
-    int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements,
-                                           t->arithmetic, (int64_t)t->s->compiled->opt.memory_budget };
-    if (env.size == 1)
-        return tr_mesh_open_alone(&t->mesh);
-    env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
-    env.device = &t->dev;
-    env.notes = &t->join_notes;
-    TR_PASS(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
-                         t->s->axis, &t->mesh));
-    int n = 5;
-    n += tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - n, names + n, values + n);
-    return tr_mesh_agree(t->mesh, names, values, n);
+    const char *const names[] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)", "memory_budget" };
+    const int64_t values[] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements, t->arithmetic,
+                               (int64_t)t->s->compiled->opt.memory_budget };
+    return tr_join_ranks(t->s, &t->dev, names, values, TR_COUNT_OF(names), &t->join_notes, &t->mesh);
 }
 
 /* A new run must not start beside checkpoints of another run: a restart would take the newest of either. It must not
@@ -415,6 +405,8 @@ static enum tr_status open_rest(struct tr_trainer *t)
     tr_ckpt_release(&t->lease);
     TR_PASS(tr_failpoint("train.has_loaded"));
     TR_PASS(tr_saving_open(&saving, &t->saving));
+    if (cfg->sample_prompts)
+        TR_PASS(tr_sampler_open(t->e, t->s, t->tok, &t->sampler));
     TR_PASS(tr_trainer_steer_open(t));
     TR_PASS(tr_prove_data(&proof, t->ob));
     TR_PASS(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
@@ -437,6 +429,7 @@ static void close_rest(struct tr_trainer *t)
 {
     tr_loader_close(t->loader);
     tr_saving_close(t->saving);
+    tr_sampler_close(t->sampler);
     tr_control_close(t->control);
     tr_trace_close(t->trace);
 }

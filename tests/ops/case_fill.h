@@ -50,6 +50,10 @@ static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream,
         return DOCUMENT_SAMPLE +
                document_of(r, row) / (r->pack > 0 ? len : 1); /* crosses the 24 bits that dropout keeps */
     case 'l':
+        if (r->attr.seq_len > 0) { /* each sequence is at another place of its cache */
+            int64_t n_rows = tr_cache_rows(&r->attr, r->n, r->v), left = n_rows - r->attr.seq_len;
+            return row / r->attr.seq_len * 7 % (left + 1) + row % r->attr.seq_len;
+        }
         return row < len ? r->v - len + row : row - len; /* the last of a cache, then padding that counts from 0 */
     default:
         return row - document_of(r, row);

@@ -87,6 +87,12 @@ static const struct op_case cases[] = {
     { TR_OP_ATTENTION, "dropout", .n = 26, .pack = 11,
       .attr = { HEADS(4, 2, 16), .scale = 0.25f, .dropout_p = 0.3f, .key = 77, .first = 4, .softcap = 3 } },
 
+    { TR_OP_CACHE_PUT, "one sequence", .n = 9, .d = 37, .v = 9 },
+    { TR_OP_CACHE_PUT, "three", .n = 12, .d = 40, .v = 12, .pack = 4, .attr = { .seq_len = 4 } },
+    { TR_OP_ATTENTION_CACHED, "sequences", .n = 5, .v = 5 * 33,
+      .attr = { HEADS(4, 2, 16), .scale = .2f, .seq_len = 1 } },
+    { TR_OP_ATTENTION_CACHED, "two prompts", .n = 24, .v = 80,
+      .attr = { HEADS(2, 1, 40), .scale = .2f, .seq_len = 12 } },
     { TR_OP_ATTENTION_CACHED, "one row", .n = 1, .v = 1, .attr = { HEADS(1, 1, 8), .scale = 0.35f } },
     { TR_OP_ATTENTION_CACHED, "grouped 64", .n = 90, .v = 180, .pack = 71, .attr = { HEADS(4, 2, 64), .scale = .1f } },
     { TR_OP_ATTENTION_CACHED, "window, 80", .n = 5, .v = 41, .attr = { HEADS(3, 1, 80), .scale = 0.11f, .window = 7 } },

@@ -34,6 +34,7 @@ static const struct op_shape {
     { TR_OP_REGROUP, "aND", "aND", false },
     { TR_OP_ATTENTION, "aNQ aNK aNK bN1 %sN1 %pN1 %z1S", "aNQ fNH", false },
     { TR_OP_ATTENTION_BWD, "aNQ aNQ aNK aNK aNQ fNH bN1 %sN1 %pN1 %z1S", "aNQ aNK aNK", false },
+    { TR_OP_CACHE_PUT, "aND pN1", "aVD", false },
     { TR_OP_ATTENTION_CACHED, "aNQ aVK aVK lN1", "aNQ", false },
     { TR_OP_ACT, "aND", "aND", false },
     { TR_OP_ACT_BWD, "aND aND", "aND", false },

@@ -170,7 +170,7 @@ static void check_split(struct built *whole_batch, struct built *parts)
     int64_t n = whole_batch->row->n, cut = n / 3 + 1;
     enum tr_opcode op = whole_batch->c.op;
     bool is_attention = op == TR_OP_ATTENTION || op == TR_OP_ATTENTION_BWD || op == TR_OP_RING_ATTENTION ||
-                        op == TR_OP_RING_ATTENTION_BWD || op == TR_OP_ATTENTION_CACHED;
+                        op == TR_OP_RING_ATTENTION_BWD || op == TR_OP_ATTENTION_CACHED || op == TR_OP_CACHE_PUT;
     if (is_attention)
         cut = whole_batch->row->pack ? whole_batch->row->pack : n; /* documents and prompts stay whole */
     if (cut >= n || whole_batch->c.op == TR_OP_HEAD_COMBINE)       /* whose rows are ranks' one below the other */

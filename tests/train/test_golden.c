@@ -361,7 +361,7 @@ static void compare_generated(const char *dir, const char *name)
     int64_t n = 0;
     rig_open(&r, dir, plain());
     int32_t *want = golden_read(&r.g, "generated", TR_I32, &n);
-    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1 };
+    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1 };
     must(tr_generator_open(&cfg, n, NULL, &g));
     must(tr_generator_feed(g, want, 7, &logits));
     for (int64_t i = 7; i < n; i++) {
@@ -407,7 +407,7 @@ static void compare_prompts(const char *dir, const char *name)
     const struct tr_hparams *hp = &r.model->hp;
     bool is_learned = hp->rope[TR_C_ROPE].type == TR_ROPE_NONE;
     int64_t n = is_learned ? tr_min64(hp->max_positions, N_PROMPT) : N_PROMPT, half = n / 2 + 1;
-    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1 };
+    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1 };
     for (int i = 0; i < 3; i++)
         must(tr_generator_open(&cfg, n, NULL, &g[i]));
     logits[0] = feed(g[0], hp->vocab, 0, n, n);

@@ -39,11 +39,15 @@ static const char config[] =
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
     "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";
 
-static struct tr_model *open_model(int64_t rows, int64_t length)
+static struct tr_model *open_model(int64_t rows, int64_t length, bool wants_logits)
 {
     cJSON *j = NULL;
     struct tr_model *m = NULL;
-    struct tr_model_options opt = { .rows = rows, .sequence_length = length };
+    struct tr_model_options opt = { .rows = rows,
+                                    .sequence_length = length,
+                                    .n_positions = 64,
+                                    .wants_logits = wants_logits,
+                                    .wants_last = wants_logits && length > 1 };
     assert_int_equal(tr_json_parse(config, sizeof config - 1, "config", &j), TR_OK);
     assert_int_equal(tr_model_from_json(j, &opt, &m), TR_OK);
     return m;
@@ -60,7 +64,15 @@ static void fill(const struct tr_batch *b, int64_t n)
     }
 }
 
-static void steps_and_evaluation_allocate_nothing(void **state)
+/* Text of three prompts, two at a time: chunks, single tokens, random picks. */
+static void make_text(struct tr_decoder *d, const struct tr_prompts *prompts, struct tr_texts *texts)
+{
+    assert_int_equal(tr_decoder_run(d, prompts, NULL, NULL, texts), TR_OK);
+    for (size_t i = 0; i < texts->n; i++)
+        assert_int_equal(texts->n_ids[i], prompts->item[i].n_new);
+}
+
+static void steps_evaluation_and_text_allocate_nothing(void **state)
 {
     (void)state;
     if (!CAN_COUNT)
@@ -74,20 +86,38 @@ static void steps_and_evaluation_allocate_nothing(void **state)
                                        .adam_epsilon = 1e-8,
                                        .max_grad_norm = 1,
                                        .lr_scheduler_type = TR_LR_CONSTANT };
-        struct tr_model *m = open_model(2, 16), *ev = open_model(2, 16);
+        struct tr_model *m = open_model(2, 16, false), *ev = open_model(2, 16, false);
+        struct tr_config text_cfg = { .temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1 };
+        struct tr_setup s = { .cfg = &text_cfg,
+                              .text = { .n_sequences = 2, .n_context = 40, .n_small = 8 },
+                              .text_model = {
+                                  [TR_FOR_CHUNK] = open_model(1, 8, true), [TR_FOR_DECODE] = open_model(2, 1, true) } };
+        int32_t prompt_ids[3][12] = { { 1, 2, 3 }, { 4 }, { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 } };
+        struct tr_prompt items[3] = { { .ids = { prompt_ids[0], 3, 3 }, .n_new = 5 },
+                                      { .ids = { prompt_ids[1], 1, 1 }, .n_new = 20 },
+                                      { .ids = { prompt_ids[2], 12, 12 }, .n_new = 9 } };
+        struct tr_prompts prompts = { items, 3 };
+        struct tr_texts texts;
+        struct tr_decoder *decoder = NULL;
         struct tr_compile_options opt = { .grad_dtype = TR_F32,
                                           .master_dtype = TR_F32,
                                           .moment_dtype = TR_F32,
                                           .optim = &tr_adamw,
                                           .n_micro = 2,
                                           .n_threads = 2,
+                                          .data_bytes = tr_batch_bytes(8),
+                                          .cache_rows = s.text.n_context,
+                                          .cache_sequences = s.text.n_sequences,
                                           .recompute = d ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE };
         assert_int_equal(tr_dtype_parse(dtypes[d], &opt.compute_dtype), TR_OK);
         struct tr_compiled *c = NULL;
         struct tr_exec *e = NULL;
         struct tr_pool *pool = NULL;
         struct tr_device dev;
-        const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = m, [TR_FOR_EVAL] = ev };
+        const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = m,
+                                                             [TR_FOR_EVAL] = ev,
+                                                             [TR_FOR_CHUNK] = s.text_model[TR_FOR_CHUNK],
+                                                             [TR_FOR_DECODE] = s.text_model[TR_FOR_DECODE] };
         assert_int_equal(tr_compile(models, &opt, &c), TR_OK);
         assert_int_equal(tr_pool_open(2, &pool), TR_OK);
         assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
@@ -97,6 +127,8 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         assert_int_equal(tr_load_random(&store, 1, pool, buf), TR_OK);
         void *mem = aligned_alloc(64, 2 * tr_batch_bytes(32));
         struct tr_batch b[2] = { tr_batch_in(mem, 32), tr_batch_in((char *)mem + tr_batch_bytes(32), 32) };
+        assert_int_equal(tr_texts_open(&prompts, &texts), TR_OK);
+        assert_int_equal(tr_decoder_open(e, &s, NULL, &decoder), TR_OK);
         fill(&b[0], 32);
         fill(&b[1], 32);
         int reserves = dev.n_reserves, before = atomic_load(&n_allocations);
@@ -114,9 +146,12 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         }
         double sum[TR_METRICS];
         (void)tr_exec_eval(e, &b[0], sum);
+        make_text(decoder, &prompts, &texts);
         assert_int_equal(atomic_load(&n_allocations) - before, 0);
         assert_int_equal(dev.n_reserves, reserves);
         assert_int_equal(dev.reserved_bytes, tr_compiled_bytes(c));
+        tr_decoder_close(decoder);
+        tr_texts_close(&texts);
         free(mem);
         free(buf);
         tr_exec_close(e);
@@ -125,11 +160,13 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         tr_compiled_close(c);
         tr_model_close(m);
         tr_model_close(ev);
+        tr_model_close(s.text_model[TR_FOR_CHUNK]);
+        tr_model_close(s.text_model[TR_FOR_DECODE]);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(steps_and_evaluation_allocate_nothing) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(steps_evaluation_and_text_allocate_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,8 @@ static size_t weight_scratch(const struct tr_call *c, int n_threads)
 
 static size_t cached_scratch(const struct tr_call *c, int n_threads)
 {
-    int64_t n_parts = (c->in[1].rows / TR_DECODE_CHUNK + 1) * c->attr.n_heads_q;
+    int64_t n_rows = tr_cache_rows(&c->attr, c->in[0].rows, c->in[1].rows);
+    int64_t n_parts = (n_rows / TR_DECODE_CHUNK + 1) * c->attr.n_heads_q;
     size_t decode = (size_t)(n_parts * tr_decode_floats(&c->attr)) * sizeof(float);
     size_t prompt = tr_fast_attention_prompt_scratch(c, n_threads);
     return prompt > decode ? prompt : decode;

@@ -20,6 +20,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(LAYERNORM_BWD, layernorm_bwd)                                                                                    \
     X(RMSNORM, rmsnorm)                                                                                                \
     X(RMSNORM_BWD, rmsnorm_bwd)                                                                                        \
+    X(CACHE_PUT, cache_put)                                                                                            \
     X(ATTENTION_CACHED, attention_cached)                                                                              \
     X(ROPE, rope)                                                                                                      \
     X(REGROUP, regroup)                                                                                                \

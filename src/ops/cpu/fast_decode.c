@@ -127,17 +127,50 @@ static void decode_row(const struct tr_call *c, int64_t row)
         merge_head(&d, h);
 }
 
-/* Rows whose positions count up are a prompt and share the keys that they read; a few rows are decoded one by one. */
-void TR_FAST(attention_cached)(const struct tr_call *c)
+/* Rows [row, last) of one sequence, whose cache is c's. Rows whose positions count up are a prompt and share the keys
+ * that they read; a few rows are decoded one by one. */
+static void decode_sequence(const struct tr_call *c, int64_t row, int64_t last)
 {
-    TR_BUG_ON(c->attr.head_dim > MAX_HEAD);
-    for (int64_t row = 0, end; row < c->in[0].rows; row = end) {
-        for (end = row + 1; end < c->in[0].rows && position_of(c, end) == position_of(c, end - 1) + 1; end++)
+    for (int64_t end; row < last; row = end) {
+        for (end = row + 1; end < last && position_of(c, end) == position_of(c, end - 1) + 1; end++)
             ;
         bool is_prompt = end - row >= PROMPT_ROWS;
         if (is_prompt)
             tr_fast_attention_prompt(c, row, end - row, position_of(c, row));
         for (int64_t i = row; !is_prompt && i < end; i++)
             decode_row(c, i);
+    }
+}
+
+static struct tr_view rows_of(const struct tr_view *v, int64_t first, int64_t n)
+{
+    struct tr_view rows = *v;
+    rows.data = (char *)v->data + (size_t)(first * v->ld) * tr_dtype_bytes(v->dtype);
+    rows.rows = n;
+    return rows;
+}
+
+void TR_FAST(attention_cached)(const struct tr_call *c)
+{
+    int64_t n = c->in[0].rows, step = c->attr.seq_len > 0 ? c->attr.seq_len : n;
+    int64_t n_rows = tr_cache_rows(&c->attr, n, c->in[1].rows);
+    TR_BUG_ON(c->attr.head_dim > MAX_HEAD);
+    for (int64_t row = 0; row < n; row += step) {
+        struct tr_call one = *c;
+        for (int k = 1; k < 3; k++)
+            one.in[k] = rows_of(&c->in[k], tr_cache_first(&c->attr, row, n_rows), n_rows);
+        decode_sequence(&one, row, tr_min64(row + step, n));
+    }
+}
+
+void TR_FAST(cache_put)(const struct tr_call *c)
+{
+    const struct tr_view *x = &c->in[0], *cache = &c->out[0];
+    int64_t n_rows = tr_cache_rows(&c->attr, x->rows, cache->rows);
+    for (int64_t i = 0; i < x->rows; i++) {
+        int64_t row = ((const int32_t *)c->in[1].data)[i * c->in[1].ld];
+        struct run to = run_at(cache, tr_cache_first(&c->attr, i, n_rows) + row, 0);
+        for (int64_t j = 0; row >= 0 && j < x->cols; j += TR_LANES)
+            v_store(to, j, x->cols, v_load(run_at(x, i, 0), j, x->cols));
     }
 }

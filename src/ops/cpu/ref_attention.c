@@ -179,9 +179,21 @@ void tr_ref_RING_ATTENTION_BWD(const struct tr_call *c)
     tr_ref_ATTENTION_BWD(c);
 }
 
+void tr_ref_CACHE_PUT(const struct tr_call *c)
+{
+    const struct tr_view *x = &c->in[0], *cache = &c->out[0];
+    int64_t n_rows = tr_cache_rows(&c->attr, x->rows, cache->rows);
+    for (int64_t i = 0; i < x->rows; i++) {
+        int64_t row = tr_ref_int(&c->in[1], i), at = tr_cache_first(&c->attr, i, n_rows) + row;
+        for (int64_t j = 0; row >= 0 && j < x->cols; j++)
+            tr_ref_put(cache, at, j, tr_ref_get(x, i, j));
+    }
+}
+
 void tr_ref_ATTENTION_CACHED(const struct tr_call *c)
 {
     const struct tr_attr *a = &c->attr;
+    int64_t n_rows = tr_cache_rows(a, c->in[0].rows, c->in[1].rows);
     struct attn t = { .a = a,
                       .q = &c->in[0],
                       .k = &c->in[1],
@@ -192,6 +204,8 @@ void tr_ref_ATTENTION_CACHED(const struct tr_call *c)
     for (int64_t i = 0; i < c->in[0].rows; i++)
         for (int64_t h = 0; h < a->n_heads_q; h++) {
             int64_t last = tr_ref_int(&c->in[3], i), first = a->window > 0 ? tr_max64(0, last - a->window + 1) : 0;
+            first += tr_cache_first(a, i, n_rows);
+            last += tr_cache_first(a, i, n_rows);
             double top = -INFINITY, sum = 0;
             for (int64_t j = first; j <= last; j++)
                 top = fmax(top, score(&t, h, i, j));

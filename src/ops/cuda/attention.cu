@@ -11,12 +11,14 @@ enum { WARPS = 4, MAX_D = TR_CUDA_HEAD_DIM_MAX };
 
 template <typename T> struct attn {
     mat<const T> q, k, v;
-    mat<const int32_t> begin, position; /* with a cache begin is absent, and position is the last row seen */
+    /* with a cache begin is absent, and position is the last row seen of the sequence */
+    mat<const int32_t> begin, position;
     mat<const int64_t> sample;
     const float *step;
     struct tr_attr a;
     float scale;
     int64_t n, n_k, group;
+    int64_t cache_rows; /* of a sequence */
     bool is_cached;
 };
 
@@ -28,8 +30,8 @@ struct seen {
 template <typename T> __device__ static seen seen_by(const attn<T> &t, int64_t i)
 {
     if (t.is_cached) {
-        int64_t last = *t.position.at(i, 0);
-        return seen{ t.a.window > 0 ? max((int64_t)0, last - t.a.window + 1) : 0, last };
+        int64_t last = *t.position.at(i, 0), base = t.a.seq_len > 0 ? i / t.a.seq_len * t.cache_rows : 0;
+        return seen{ base + (t.a.window > 0 ? max((int64_t)0, last - t.a.window + 1) : 0), base + last };
     }
     int64_t row = t.a.row_q + i, first = max((int64_t)*t.begin.at(row, 0), t.a.row_k);
     if (t.a.window > 0)
@@ -243,6 +245,7 @@ template <typename T> static attn<T> attn_of(const struct tr_call *c, int q, int
     t.is_cached = c->op == TR_OP_ATTENTION_CACHED;
     if (t.is_cached) {
         t.position = mat_of<const int32_t>(c->in[begin]);
+        t.cache_rows = tr_cache_rows(&c->attr, t.n, t.n_k);
         t.a.dropout_p = 0;
         return t;
     }
@@ -363,4 +366,25 @@ void tr_cuda_RING_ATTENTION_BWD(const struct tr_call *c)
 void tr_cuda_ATTENTION_CACHED(const struct tr_call *c)
 {
     with_type(c->in[0], [&](auto t) { forward<decltype(t), decltype(t)>(c); });
+}
+
+template <typename T>
+__global__ void put_kernel(mat<const T> x, mat<const int32_t> row, mat<T> cache, int64_t cols, int64_t seq_len,
+                           int64_t n_rows)
+{
+    int64_t i = blockIdx.x, at = *row.at(i, 0), base = seq_len > 0 ? i / seq_len * n_rows : 0;
+    for (int64_t j = threadIdx.x; at >= 0 && j < cols; j += blockDim.x)
+        *cache.at(base + at, j) = *x.at(i, j);
+}
+
+void tr_cuda_CACHE_PUT(const struct tr_call *c)
+{
+    int64_t n_rows = tr_cache_rows(&c->attr, c->in[0].rows, c->out[0].rows);
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        put_kernel<<<(unsigned)c->in[0].rows, 128, 0, stream_of(c)>>>(
+            mat_of<const T>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<T>(c->out[0]), c->in[0].cols,
+            c->attr.seq_len, n_rows);
+    });
+    check_launch(c);
 }

@@ -1,0 +1,17 @@
+/* sample.h - what the model writes while it is trained: sample_prompts, continued at each evaluation. */
+#ifndef TR_TRAIN_SAMPLE_H
+#define TR_TRAIN_SAMPLE_H
+
+#include "observe/observe.h"
+#include "train/decode.h"
+
+struct tr_sampler;
+/* tok NULL: the sampler opens the model's own. */
+enum tr_status tr_sampler_open(struct tr_exec *e, const struct tr_setup *s, const struct tr_tokenizer *tok,
+                               struct tr_sampler **out);
+void tr_sampler_close(struct tr_sampler *s);
+/* Continues all prompts and logs a `sample` event for each. All ranks call it together; the first one logs. It
+ * allocates nothing but the text of one sample at a time, on the rank that logs it. */
+enum tr_status tr_sampler_run(struct tr_sampler *s, struct tr_observe *ob, int64_t step);
+
+#endif
