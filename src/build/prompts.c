@@ -6,7 +6,7 @@
 
 enum { FILE_MAX = 64 << 20 };
 
-struct reader {
+struct prompt_reader {
     const struct tr_config *cfg;
     const struct tr_dirs *from;
     struct tr_tokenizer *tok;
@@ -18,7 +18,7 @@ struct reader {
     size_t cap;
 };
 
-static enum tr_status count_new(const struct reader *r, int64_t n_prompt, int64_t *out)
+static enum tr_status count_new(const struct prompt_reader *r, int64_t n_prompt, int64_t *out)
 {
     int64_t left = r->n_positions - n_prompt, n_new = r->cfg->max_new_tokens;
     if (left < 1)
@@ -35,11 +35,10 @@ static enum tr_status count_new(const struct reader *r, int64_t n_prompt, int64_
     return TR_OK;
 }
 
-static enum tr_status add(struct reader *r, const char *text, size_t n)
+static enum tr_status add(struct prompt_reader *r, const char *text, size_t n)
 {
     struct tr_prompts *p = r->out;
-    if (!TR_GROW(p->item, p->n + 1, &r->cap))
-        return tr_fail(TR_NOMEM, "no memory for prompts");
+    TR_PASS(TR_GROW(p->item, p->n + 1, &r->cap, "prompts"));
     struct tr_prompt *x = &p->item[p->n++];
     *x = (struct tr_prompt){ .text = strndup(text, n) };
     if (!x->text)
@@ -50,7 +49,7 @@ static enum tr_status add(struct reader *r, const char *text, size_t n)
     return count_new(r, (int64_t)x->ids.n, &x->n_new);
 }
 
-static enum tr_status add_messages(struct reader *r, const cJSON *messages)
+static enum tr_status add_messages(struct prompt_reader *r, const cJSON *messages)
 {
     enum tr_status st = TR_OK;
     struct tr_str text = { 0 };
@@ -65,7 +64,7 @@ out:
     return st;
 }
 
-static enum tr_status add_record(struct reader *r, const char *text, size_t n)
+static enum tr_status add_record(struct prompt_reader *r, const char *text, size_t n)
 {
     cJSON *j = NULL;
     enum tr_status st = tr_chat_parse(text, n, "a prompt", &j);
@@ -82,7 +81,7 @@ static enum tr_status add_record(struct reader *r, const char *text, size_t n)
     return st;
 }
 
-static enum tr_status read_lines(struct reader *r, const char *bytes, size_t n)
+static enum tr_status read_lines(struct prompt_reader *r, const char *bytes, size_t n)
 {
     size_t n_path = strlen(r->path);
     bool is_json = n_path > 6 && strcmp(r->path + n_path - 6, ".jsonl") == 0;
@@ -106,7 +105,7 @@ enum tr_status tr_prompts_open(const struct tr_config *cfg, const struct tr_dirs
 {
     enum tr_status st = TR_OK;
     const struct tr_model_options opt = { .rows = 1, .sequence_length = 1, .ignore_keys = cfg->ignore_config_keys };
-    struct reader r = { .cfg = cfg, .from = from, .path = path, .out = out };
+    struct prompt_reader r = { .cfg = cfg, .from = from, .path = path, .out = out };
     struct tr_model *m = NULL;
     char *bytes = NULL;
     size_t n = 0;

@@ -74,7 +74,7 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
                                     .noise = is_training ? cfg->neftune_noise_alpha : 0,
                                     .is_dft = is_training && cfg->use_dft_loss,
                                     .pair = tr_config_pair(cfg),
-                                    .gives_sums = !is_training,
+                                    .gives_sums = !is_training && (cfg->eval_choices || tr_config_pair(cfg).loss),
                                     .ignore_keys = cfg->ignore_config_keys,
                                     .takes_names = cfg->verb == TR_VERB_PLAN };
     return tr_dirs_model(from, &opt, is_training, out);
@@ -414,7 +414,8 @@ static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
         s->text = *a->text;
     }
     bool has_reference = tr_pair_needs_reference(tr_config_pair(cfg).loss);
-    bool has_eval = is_training ? cfg->eval_data.n || cfg->eval_split > 0 || has_reference : a->use != TR_USE_TEXT;
+    bool has_eval = is_training ? cfg->eval_data.n || cfg->eval_split > 0 || cfg->eval_choices || has_reference
+                                : a->use != TR_USE_TEXT;
     if (has_eval) {
         int64_t rows = is_proof ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));

@@ -18,9 +18,10 @@ enum tr_status cmd_train(const struct tr_config *cfg)
     return tr_train(cfg);
 }
 
-/* A line every few seconds of a long evaluation. */
+/* A line every few seconds of a long evaluation; and what it says of choices. */
 struct eval_clock {
     int64_t start_us, next_us;
+    struct tr_str items; /* --json: a list of log-likelihoods for each item */
 };
 
 static void tell_eval(void *ctx, uint64_t n_done, uint64_t n_all, double loss)
@@ -35,6 +36,13 @@ static void tell_eval(void *ctx, uint64_t n_done, uint64_t n_all, double loss)
     c->next_us = now + EVERY_US;
 }
 
+static void add_item(void *ctx, const double *ll, size_t n)
+{
+    struct eval_clock *c = ctx;
+    for (size_t i = 0; i < n; i++)
+        tr_str_addf(&c->items, "%s%.9g", i ? ", " : c->items.n ? "], [" : "[", ll[i]);
+}
+
 /* JSON has no word for a number that is not finite. */
 static void add_number(struct tr_str *out, const char *name, double x)
 {
@@ -44,30 +52,63 @@ static void add_number(struct tr_str *out, const char *name, double x)
         tr_str_addf(out, "\"%s\": null, ", name);
 }
 
-static void print_eval_json(const struct tr_eval_result *r)
+/* The standard error of a share of n items. */
+static double stderr_of(double share, int64_t n)
+{
+    return n > 1 ? sqrt(share * (1 - share) / (double)(n - 1)) : 0;
+}
+
+static void print_eval_json(const struct tr_eval_result *r, const struct tr_str *items)
 {
     struct tr_str line = { 0 };
+    const struct tr_event_choices *c = &r->choices;
+    const struct {
+        const char *name, *error;
+        double share;
+    } rows[] = { { "acc", "acc_stderr", c->acc },
+                 { "acc_norm", "acc_norm_stderr", c->acc_norm },
+                 { "acc_bytes", "acc_bytes_stderr", c->acc_bytes } };
     tr_str_addf(&line, "{");
-    add_number(&line, "loss", r->loss);
-    add_number(&line, "perplexity", r->perplexity);
+    for (size_t i = 0; c->n > 0 && i < TR_COUNT_OF(rows); i++) {
+        add_number(&line, rows[i].name, rows[i].share);
+        add_number(&line, rows[i].error, stderr_of(rows[i].share, c->n));
+    }
+    if (c->n > 0)
+        tr_str_addf(&line, "\"choices\": %" PRId64 ", \"log_likelihoods\": [%s]], ", c->n, items->p ? items->p : "");
+    if (r->tokens > 0) {
+        add_number(&line, "loss", r->loss);
+        add_number(&line, "perplexity", r->perplexity);
+    }
     tr_str_addf(&line, "\"tokens\": %" PRId64 ", \"finite\": %s}\n", r->tokens, isfinite(r->loss) ? "true" : "false");
     cli_print(tr_str_ok(&line) ? line.p : "");
     tr_str_release(&line);
 }
 
+static void print_eval(const struct tr_eval_result *r)
+{
+    const struct tr_event_choices *c = &r->choices;
+    if (r->tokens > 0)
+        printf("loss %.6f  perplexity %.4f  over %" PRId64 " tokens\n", r->loss, r->perplexity, r->tokens);
+    if (c->n > 0)
+        printf("acc %.4f +- %.4f  acc_norm %.4f +- %.4f  acc_bytes %.4f +- %.4f  over %" PRId64 " items\n", c->acc,
+               stderr_of(c->acc, c->n), c->acc_norm, stderr_of(c->acc_norm, c->n), c->acc_bytes,
+               stderr_of(c->acc_bytes, c->n), c->n);
+}
+
 enum tr_status cmd_eval(const struct tr_config *cfg)
 {
     struct tr_eval_result r;
-    struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000 };
-    struct tr_eval_watch watch = { tell_eval, &clock };
-    TR_PASS(tr_eval(cfg, cfg->quiet ? NULL : &watch, &r));
-    if (cfg->json && r.is_first)
-        print_eval_json(&r);
-    else if (r.is_first)
-        printf("loss %.6f  perplexity %.4f  over %" PRId64 " tokens\n", r.loss, r.perplexity, r.tokens);
-    return isfinite(r.loss)
-               ? TR_OK
-               : tr_fail(TR_NUMBERS, "the loss is not finite: weights of %s overflow, or are not finite", cfg->model);
+    struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000, { 0 } };
+    struct tr_eval_watch watch = { cfg->quiet ? NULL : tell_eval, cfg->json ? add_item : NULL, &clock };
+    enum tr_status st = tr_eval(cfg, &watch, &r);
+    if (st == TR_OK && cfg->json && r.is_first)
+        print_eval_json(&r, &clock.items);
+    else if (st == TR_OK && r.is_first)
+        print_eval(&r);
+    tr_str_release(&clock.items);
+    if (st == TR_OK && !isfinite(r.loss))
+        st = tr_fail(TR_NUMBERS, "the loss is not finite: weights of %s overflow, or are not finite", cfg->model);
+    return st;
 }
 
 struct written {

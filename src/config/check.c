@@ -144,7 +144,7 @@ static void check_evaluation(struct loader *l)
         { "load_best_model_at_end", c->load_best_model_at_end, false },
         { "early_stopping_patience", c->early_stopping_patience > 0, false },
     };
-    bool has_loss = c->eval_data.n > 0 || c->eval_split > 0, has_any = has_loss || c->sample_prompts;
+    bool has_loss = c->eval_data.n > 0 || c->eval_split > 0, has_any = has_loss || c->sample_prompts || c->eval_choices;
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
         bool has_data = asks[i].is_when ? has_any : has_loss;
         if (asks[i].is_on && (!has_data || (c->eval_strategy == TR_WHEN_NEVER && i > 0)))
@@ -477,7 +477,7 @@ static void check_required(struct loader *l)
         require(l, c->output != NULL, "output", "a directory for the new model");
         break;
     case TR_VERB_EVAL:
-        require(l, c->data.n > 0 || c->eval_data.n > 0, "data", "text to evaluate on");
+        require(l, c->data.n > 0 || c->eval_data.n > 0 || c->eval_choices, "data", "text to evaluate on, or --choices");
         require(l, c->model != NULL, "model", "an HF model directory");
         break;
     case TR_VERB_GENERATE:

@@ -69,7 +69,8 @@ struct tr_config {
     double neftune_noise_alpha;
     bool use_dft_loss;
     struct tr_data_list data, eval_data;
-    int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
+    const char *eval_choices; /* multiple choice; NULL: none */
+    int64_t sequence_length;  /* 0: the model's max_position_embeddings decides */
     enum tr_data_format data_format;
     const char *text_key, *chat_template; /* NULL: "text"; the model's own */
     const char *fetch_command;            /* for data that is an address; NULL: it is refused */

@@ -335,6 +335,7 @@ const struct option tr_options[] = {
       .verbs = RUN | VERB(EVAL) | VERB(DATA) | VERB(CKPT) | VERB(BENCH), .arg = "PATH[#SPLIT][:WEIGHT]", .help = "training data; repeatable, weights mix the sources" },
     { .name = "eval_data", .group = "data", .aliases = "data.eval", .type = OPTION_DATA, .at = AT(eval_data, struct tr_data_list),
       .verbs = RUN | VERB(EVAL), .arg = "PATH[#SPLIT][:WEIGHT]", .help = "data for the evaluation loss; repeatable" },
+    STR(eval_choices, "data", "choices", RUN | VERB(EVAL), NULL, "FILE.jsonl", "multiple choice: lines with a context, choices and the number of the right one (gold); accuracy as lm-evaluation-harness counts it"),
     INT(sequence_length, "data", "max_length max_seq_length cutoff_len sequence_len seq_len", RUN | VERB(EVAL) | VERB(DATA) | VERB(CKPT) | VERB(BENCH), "0", 0, 1 << 24,
         "tokens per row; 0 = what the model allows, 1,024 at most"),
     CHOICE(data_format, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", formats, "what a JSONL record is; auto = by the first record of a file"),

@@ -113,6 +113,8 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
 struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param);
 /* Sums one number over the ranks that read different rows. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
+/* The same of n numbers. */
+enum tr_status tr_exec_total_data(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Adds the x of each rank that reads different rows to *sum, in the order of ranks. x is first summed over the ranks
  * that share its rows. The fixed order keeps the total independent of the number of ranks. */
 enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum);

@@ -166,9 +166,14 @@ enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, si
     return tr_comm_run(comm, &c);
 }
 
+enum tr_status tr_exec_total_data(struct tr_exec *e, const char *site, double *x, size_t n)
+{
+    return tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_DATA), site, x, n);
+}
+
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
 {
-    return tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_DATA), site, x, 1);
+    return tr_exec_total_data(e, site, x, 1);
 }
 
 enum tr_status tr_exec_total_rows(struct tr_exec *e, const char *site, double *x, size_t n)

@@ -275,20 +275,26 @@ static void logits(struct tr_build *b, tr_val x, tr_val w)
     b->p->out = z;
 }
 
-/* What pairs of documents say, from the losses of their tokens. Evaluation gives the sums of documents as its output:
- * that is how the log-probabilities of a reference are read. */
-static tr_val pair_loss(struct tr_build *b, tr_val loss)
+/* The sums of documents from the losses of their tokens. Evaluation gives them as its output: that is how the
+ * log-probabilities of a reference and of choices are read. */
+static tr_val doc_sums(struct tr_build *b, tr_val loss)
 {
-    tr_val sums = fixed_f32(b, TR_DOC_SUMS, "sums"), parts = fixed_f32(b, TR_METRICS, "parts");
-    tr_val weight = fixed_f32(b, 1, "weight");
+    tr_val sums = fixed_f32(b, TR_DOC_SUMS, "sums");
     tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_REF);
-    tr_val position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
-    tr_val step = tr_pair_is_labelled(b->pair.loss) ? step_buffer(b) : TR_NONE;
     put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref), TR_VALS(sums), NULL);
-    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step), TR_VALS(parts, weight),
-        &(struct tr_attr){ .pair = b->pair });
     if (b->gives_sums)
         b->p->out = sums;
+    return sums;
+}
+
+/* What pairs of documents say. */
+static tr_val pair_loss(struct tr_build *b, tr_val loss)
+{
+    tr_val sums = doc_sums(b, loss), parts = fixed_f32(b, TR_METRICS, "parts"), weight = fixed_f32(b, 1, "weight");
+    tr_val begin = batch(b, TR_B_BEGIN), position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
+    tr_val step = tr_pair_is_labelled(b->pair.loss) ? step_buffer(b) : TR_NONE;
+    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step), TR_VALS(parts, weight),
+        &(struct tr_attr){ .pair = b->pair });
     return parts;
 }
 
@@ -312,5 +318,7 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
         &(struct tr_attr){ .scale = 1.0f, .softcap = (float)b->hp->final_softcap });
     tr_val terms = b->pair.loss ? pair_loss(b, loss) : b->is_dft ? dft_loss(b, loss) : loss;
+    if (b->gives_sums && !b->pair.loss)
+        (void)doc_sums(b, loss);
     put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);
 }

@@ -264,27 +264,42 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
 {
     struct line s = begin(o, "eval");
     tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
-    tr_line_real(&s, "loss", e->loss, EXACT);
-    if (!e->pairs.has) {
+    if (!e->has_no_loss)
+        tr_line_real(&s, "loss", e->loss, EXACT);
+    if (!e->pairs.has && !e->has_no_loss) {
         tr_line_real(&s, "perplexity", e->perplexity, EXACT);
         tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
     }
     add_pairs(&s, &e->pairs);
+    if (e->choices.n > 0) {
+        tr_line_addf(&s, ",\"choices\":%" PRId64, e->choices.n);
+        tr_line_real(&s, "acc", e->choices.acc, EXACT);
+        tr_line_real(&s, "acc_norm", e->choices.acc_norm, EXACT);
+        tr_line_real(&s, "acc_bytes", e->choices.acc_bytes, EXACT);
+    }
     finish(o, &s);
 
-    char text[160];
-    if (e->pairs.has_labels)
-        snprintf(text, sizeof text,
-                 "eval at step %" PRId64 ": loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers", e->step,
-                 e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
+    char text[256];
+    int n_text = 0;
+    if (e->has_no_loss)
+        n_text = snprintf(text, sizeof text, "eval at step %" PRId64 ":", e->step);
+    else if (e->pairs.has_labels)
+        n_text =
+            snprintf(text, sizeof text,
+                     "eval at step %" PRId64 ": loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers",
+                     e->step, e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
     else if (e->pairs.has)
-        snprintf(text, sizeof text,
-                 "eval at step %" PRId64 ": loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
-                 e->step, e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected,
-                 e->pairs.n);
+        n_text = snprintf(
+            text, sizeof text,
+            "eval at step %" PRId64 ": loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs", e->step,
+            e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.n);
     else
-        snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens",
-                 e->step, e->loss, e->perplexity, e->tokens);
+        n_text =
+            snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens",
+                     e->step, e->loss, e->perplexity, e->tokens);
+    if (e->choices.n > 0 && n_text >= 0 && (size_t)n_text < sizeof text)
+        snprintf(text + n_text, sizeof text - (size_t)n_text, " accuracy %.4f by length %.4f over %" PRId64 " items",
+                 e->choices.acc, e->choices.acc_norm, e->choices.n);
     if (!o->opt.quiet)
         tr_view_say(o, text);
 }

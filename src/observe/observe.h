@@ -32,6 +32,12 @@ struct tr_event_pairs {
     int64_t n, n_chosen;
 };
 
+/* Multiple choice: shares of n items whose right choice is the likeliest, as it is, by character and by byte. */
+struct tr_event_choices {
+    int64_t n; /* 0: there are none */
+    double acc, acc_norm, acc_bytes;
+};
+
 struct tr_event_plan {
     int rank;
     uint64_t total_bytes, reserved_bytes;
@@ -54,7 +60,9 @@ struct tr_event_eval {
     int64_t step;
     double loss, perplexity;
     int64_t tokens;
+    bool has_no_loss;            /* of choices alone */
     struct tr_event_pairs pairs; /* then loss is that of pairs, and perplexity means nothing */
+    struct tr_event_choices choices;
 };
 struct tr_event_sample {
     int64_t step;

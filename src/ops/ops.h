@@ -48,7 +48,7 @@ struct tr_attr {
     int64_t first; /* where this slice begins in the whole. Optimizers: element; dropout: column; attention: query head;
                       head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the
                       layout */
-    int64_t seq_len;          /* attention: rows of a full document, 0 = all N: for tr_op_flops; with a cache: of a sequence */
+    int64_t seq_len; /* attention: rows of a full document, 0 = all N: for tr_op_flops; with a cache: of a sequence */
     int64_t row_q, row_k;     /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
     struct tr_pair_rule pair; /* pair_loss */
     int32_t axis;             /* collectives: which group of ranks; only the executor interprets the number */

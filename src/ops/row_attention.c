@@ -80,8 +80,8 @@ const struct tr_op_row tr_row_attention_bwd = {
     .price = TR_PRICE_ATTENTION_BWD,
 };
 
-/* A cache holds C / s rows for each of s = N / seq_len sequences, one behind the other (seq_len 0: of one sequence). Row
- * i of x becomes row `row[i]` of its sequence; -1: of none, it is padding. The other rows of the cache stay. attr:
+/* A cache holds C / s rows for each of s = N / seq_len sequences, one behind the other (seq_len 0: of one sequence).
+ * Row i of x becomes row `row[i]` of its sequence; -1: of none, it is padding. The other rows of the cache stay. attr:
  * seq_len */
 const struct tr_op_row tr_row_cache_put = {
     .name = "cache_put",

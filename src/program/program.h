@@ -13,17 +13,17 @@ typedef int32_t tr_val;
 enum { TR_NONE = -1, TR_NAME_MAX = 96 };
 
 enum tr_value_kind {
-    TR_V_TEMP,      /* made by an op of this program */
-    TR_V_PARAM,     /* slot = local parameter */
-    TR_V_GRAD,      /* accumulated gradient of a parameter; slot = local parameter */
-    TR_V_CONST,     /* table filled before step 0; slot = enum tr_const_slot */
-    TR_V_BATCH,     /* part of the micro-batch; slot = enum tr_batch_slot */
-    TR_V_STEP,      /* the step buffer (enum tr_step_slot) */
-    TR_V_IN,        /* activation from the segment before */
-    TR_V_DOUT,      /* gradient from the segment after */
-    TR_V_LOSS,      /* running sum of token losses of this step, F64 */
-    TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: generation only */
-    TR_V_AMAX,      /* fp8: the amax history of a value; slot = which history */
+    TR_V_TEMP,  /* made by an op of this program */
+    TR_V_PARAM, /* slot = local parameter */
+    TR_V_GRAD,  /* accumulated gradient of a parameter; slot = local parameter */
+    TR_V_CONST, /* table filled before step 0; slot = enum tr_const_slot */
+    TR_V_BATCH, /* part of the micro-batch; slot = enum tr_batch_slot */
+    TR_V_STEP,  /* the step buffer (enum tr_step_slot) */
+    TR_V_IN,    /* activation from the segment before */
+    TR_V_DOUT,  /* gradient from the segment after */
+    TR_V_LOSS,  /* running sum of token losses of this step, F64 */
+    TR_V_CACHE, /* keys (slot 0) or values (1) of all positions so far: generation only */
+    TR_V_AMAX,  /* fp8: the amax history of a value; slot = which history */
 };
 
 enum tr_const_slot { TR_C_ROPE, TR_C_ROPE_LOCAL, TR_C_COUNT };

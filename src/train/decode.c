@@ -256,20 +256,19 @@ static enum tr_status share(struct tr_decoder *d, struct tr_texts *t)
     size_t n_ranks = (size_t)tr_mesh_group(m, TR_ON_DATA)->size, rank = (size_t)tr_mesh_group(m, TR_ON_DATA)->rank;
     if (n_ranks == 1)
         return TR_OK;
-    bool is_first = m->coord[TR_AXIS_PP] == 0 && m->coord[TR_AXIS_CP] == 0 && m->coord[TR_AXIS_TP] == 0;
     for (size_t i = 0; i < t->n; i++) {
         double n = 0;
-        bool is_ours = is_first && i % n_ranks == rank;
+        bool is_ours = i % n_ranks == rank;
         if (is_ours)
             n = (double)t->n_ids[i];
-        TR_PASS(tr_exec_total_ranks(d->e, "length of a text", &n, 1));
+        TR_PASS(tr_exec_total_data(d->e, "length of a text", &n, 1));
         t->n_ids[i] = (int64_t)n;
         int32_t *id = t->id + (int64_t)i * t->most;
         memset(d->shared, 0, (size_t)t->n_ids[i] * sizeof *d->shared);
         for (int64_t k = 0; is_ours && k < t->n_ids[i]; k++)
             d->shared[k] = id[k];
         if (t->n_ids[i] > 0)
-            TR_PASS(tr_exec_total_ranks(d->e, "a text", d->shared, (size_t)t->n_ids[i]));
+            TR_PASS(tr_exec_total_data(d->e, "a text", d->shared, (size_t)t->n_ids[i]));
         for (int64_t k = 0; k < t->n_ids[i]; k++)
             id[k] = (int32_t)d->shared[k];
     }

@@ -1,5 +1,6 @@
 /* eval.c - loss over a data set: the sum over valid targets divided by their count. The batch size does not change it.
  */
+#include "train/choices.h"
 #include "train/engine.h"
 #include "train/train.h"
 #include <math.h>
@@ -61,7 +62,7 @@ static enum tr_status sum_rows(struct tr_exec *e, const struct rows *r, double t
         for (size_t i = 0; i < n_sums; i++)
             TR_PASS(tr_exec_add_in_order(e, "evaluation loss", sum[i], &total[i]));
         here += n;
-        if (r->watch)
+        if (r->watch && r->watch->tell)
             r->watch->tell(r->watch->ctx, (uint64_t)tr_min64((int64_t)(k + n_ranks), (int64_t)n_batches), n_batches,
                            total[TR_METRIC_LOSS] / (double)tr_max64(1, here));
     }
@@ -107,15 +108,51 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     return TR_OK;
 }
 
+static enum tr_status eval_data(const struct tr_config *cfg, const struct tr_engine *g,
+                                const struct tr_eval_watch *watch, struct tr_eval_result *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_tokenizer *tok = NULL;
+    struct tr_data *data = NULL;
+    char cache[TR_PATH_MAX];
+    const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
+    if (list->n == 0)
+        return TR_OK;
+    TR_TRY(tr_reader_cache(cfg, cache));
+    TR_TRY(tr_open_data(cfg, g->s, list, false, cache, &tok, &data));
+    TR_TRY(tr_evaluate(g->e, data, cfg->per_device_eval_batch_size, tr_exec_arena(g->e, TR_A_DATA),
+                       tr_mesh_is_first(g->mesh) ? watch : NULL, out));
+out:
+    tr_data_close(data);
+    tr_tokenizer_close(tok);
+    return st;
+}
+
+static enum tr_status eval_choices(const struct tr_config *cfg, const struct tr_engine *g,
+                                   const struct tr_eval_watch *watch, struct tr_event_choices *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_choices *c = NULL;
+    size_t n = 0;
+    if (!cfg->eval_choices)
+        return TR_OK;
+    TR_TRY(tr_choices_open(cfg->eval_choices, g->s, NULL, &c));
+    TR_TRY(tr_choices_run(c, g->e, tr_exec_arena(g->e, TR_A_DATA), out));
+    for (size_t i = 0; watch && watch->on_item && tr_mesh_is_first(g->mesh) && i < tr_choices_count(c); i++) {
+        const double *ll = tr_choices_of(c, i, &n);
+        watch->on_item(watch->ctx, ll, n);
+    }
+out:
+    tr_choices_close(c);
+    return st;
+}
+
 enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
     enum tr_status st = TR_OK;
     struct tr_setup *s = NULL;
     struct tr_engine g = { 0 };
-    struct tr_tokenizer *tok = NULL;
-    struct tr_data *data = NULL;
-    char cache[TR_PATH_MAX];
-    const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
+    *out = (struct tr_eval_result){ 0 };
     if (tr_pair_needs_reference(tr_config_pair(cfg).loss))
         TR_TRY(tr_fail(TR_USAGE,
                        "eval asks no reference, so it cannot tell rewards; give --eval_data to the training, or "
@@ -125,18 +162,13 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
                           "lower --per_device_eval_batch_size or --sequence_length, or share the model with --tp, "
                           "--pp or --zero 3",
                           &g));
-    TR_TRY(tr_reader_cache(cfg, cache));
-    TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
     struct tr_store store = tr_exec_store(g.e);
     TR_TRY(tr_dirs_load(&s->from, &store, (float *)(void *)tr_exec_arena(g.e, TR_A_SAVE)));
     tr_stop_soon_on_signals();
-    bool is_first = tr_mesh_is_first(g.mesh);
-    TR_TRY(tr_evaluate(g.e, data, cfg->per_device_eval_batch_size, tr_exec_arena(g.e, TR_A_DATA),
-                       is_first ? watch : NULL, out));
-    out->is_first = is_first;
+    TR_TRY(eval_data(cfg, &g, watch, out));
+    TR_TRY(eval_choices(cfg, &g, watch, &out->choices));
+    out->is_first = tr_mesh_is_first(g.mesh);
 out:
-    tr_data_close(data);
-    tr_tokenizer_close(tok);
     tr_engine_close(&g);
     return st;
 }

@@ -71,7 +71,8 @@ static void judge(struct tr_trainer *t, int64_t done, struct tr_control_request 
     if (done >= t->total_steps && !is_look)
         (void)snprintf(r->why, sizeof r->why, "the last step is done");
     else if (r->action == TR_CONTROL_EVAL && !tr_trainer_evaluates(t))
-        (void)snprintf(r->why, sizeof r->why, "there is nothing to evaluate on: the run has no eval_data");
+        (void)snprintf(r->why, sizeof r->why,
+                       "there is nothing to evaluate on: the run has no eval_data, eval_choices or sample_prompts");
     else if (r->action == TR_CONTROL_SAMPLE && !t->sampler)
         (void)snprintf(r->why, sizeof r->why,
                        "the run has no sample_prompts; --prompt TEXT continues a text with a checkpoint of it");

@@ -7,31 +7,31 @@
 #include "train/train_impl.h"
 #include <stdlib.h>
 
-/* The loss over eval_data: a step with the least of it is the best. */
-static enum tr_status evaluate_loss(struct tr_trainer *t, int64_t step)
-{
-    struct tr_eval_result r;
-    void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
-    TR_PASS(tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r));
-    struct tr_event_eval e = {
-        .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens, .pairs = r.pairs
-    };
-    tr_observe_eval(t->ob, &e);
-    if (step == 0) /* eval_on_start: there is no checkpoint of it */
-        return TR_OK;
-    tr_saving_evaluated(t->saving, step, r.loss);
-    tr_due_evaluated(t, step, r.loss);
-    return TR_OK;
-}
-
-/* Everything that the options ask of an evaluation. */
+/* Everything that the options ask of an evaluation. A step with the least loss over eval_data is the best. */
 static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
 {
+    struct tr_eval_result r = { 0 };
+    void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
     if (t->eval_data)
-        TR_PASS(evaluate_loss(t, step));
+        TR_PASS(tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r));
+    if (t->choices)
+        TR_PASS(tr_choices_run(t->choices, t->e, mem, &r.choices));
+    struct tr_event_eval e = { .step = step,
+                               .loss = r.loss,
+                               .perplexity = r.perplexity,
+                               .tokens = r.tokens,
+                               .has_no_loss = !t->eval_data,
+                               .pairs = r.pairs,
+                               .choices = r.choices };
+    if (t->eval_data || t->choices)
+        tr_observe_eval(t->ob, &e);
     if (t->sampler)
         TR_PASS(tr_sampler_run(t->sampler, t->ob, step));
     t->evaluated_step = step;
+    if (step == 0 || !t->eval_data) /* eval_on_start: there is no checkpoint of it */
+        return TR_OK;
+    tr_saving_evaluated(t->saving, step, r.loss);
+    tr_due_evaluated(t, step, r.loss);
     return TR_OK;
 }
 

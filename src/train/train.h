@@ -26,8 +26,9 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
 struct tr_eval_result {
     bool is_first; /* this rank reports for all */
     double loss, perplexity;
-    int64_t tokens; /* or pairs */
+    int64_t tokens; /* or pairs; 0: there is no data, and no loss */
     struct tr_event_pairs pairs;
+    struct tr_event_choices choices;
 };
 /* The means of n pairs, or of n answers with labels, from their sums (enum tr_metric). */
 struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum[TR_METRICS], int64_t n, double kl);
@@ -35,9 +36,12 @@ struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum
  * end), all ranks together, and at least 0. 0 where the loss reads none. rows, batch_mem: as for tr_evaluate. */
 enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
                              void *batch_mem, double *kl);
+/* The log-likelihoods of the choices of one item of --choices. */
+typedef void tr_item_fn(void *ctx, const double *ll, size_t n);
 /* Called after each batch, with the number of batches done, of all batches, and the mean loss so far. */
 struct tr_eval_watch {
     void (*tell)(void *ctx, uint64_t n_done, uint64_t n_all, double loss);
+    tr_item_fn *on_item; /* may be NULL */
     void *ctx;
 };
 /* Mean loss over all of the data; the ranks share the batches. `batch_mem` is eval_batch_bytes of memory. watch may be

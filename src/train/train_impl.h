@@ -3,6 +3,7 @@
 #ifndef TR_TRAIN_TRAIN_IMPL_H
 #define TR_TRAIN_TRAIN_IMPL_H
 
+#include "train/choices.h"
 #include "train/debug.h"
 #include "train/numbers.h"
 #include "train/room.h"
@@ -26,6 +27,7 @@ struct tr_trainer {
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
+    struct tr_choices *choices; /* NULL: the run has no eval_choices */
     struct tr_sampler *sampler; /* NULL: the run has no sample_prompts */
     struct tr_control *control; /* NULL: no requests are taken, or another rank takes them */
     struct tr_config now;       /* the options with the values that hold in this step */
@@ -84,7 +86,7 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 /* Does an evaluation do anything in this run? */
 static inline bool tr_trainer_evaluates(const struct tr_trainer *t)
 {
-    return t->eval_data || t->sampler;
+    return t->eval_data || t->choices || t->sampler;
 }
 
 /* due.c: is an evaluation, is a checkpoint due after this step? Records an evaluation; is the run to end early? */

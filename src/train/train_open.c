@@ -405,6 +405,8 @@ static enum tr_status open_rest(struct tr_trainer *t)
     tr_ckpt_release(&t->lease);
     TR_PASS(tr_failpoint("train.has_loaded"));
     TR_PASS(tr_saving_open(&saving, &t->saving));
+    if (cfg->eval_choices)
+        TR_PASS(tr_choices_open(cfg->eval_choices, t->s, t->tok, &t->choices));
     if (cfg->sample_prompts)
         TR_PASS(tr_sampler_open(t->e, t->s, t->tok, &t->sampler));
     TR_PASS(tr_trainer_steer_open(t));
@@ -429,6 +431,7 @@ static void close_rest(struct tr_trainer *t)
 {
     tr_loader_close(t->loader);
     tr_saving_close(t->saving);
+    tr_choices_close(t->choices);
     tr_sampler_close(t->sampler);
     tr_control_close(t->control);
     tr_trace_close(t->trace);
