@@ -334,10 +334,17 @@ static void check_preference(struct loader *l)
         if (is_given(l, only[i]) && !is_default(l, only[i]))
             tr_loader_error(l, "%s is of preference training; add --task dpo, orpo, simpo, cpo or kto, or leave it out",
                             only[i]);
+    if (c->use_dft_loss && (c->label_smoothing_factor > 0 || c->z_loss > 0))
+        tr_loader_error(l, "use_dft_loss weighs the plain loss of a token; leave out %s",
+                        c->z_loss > 0 ? "z_loss" : "label_smoothing_factor");
     if (c->task == TR_TASK_SFT)
         return;
     if (c->use_dft_loss)
         tr_loader_error(l, "use_dft_loss is of the loss of tokens; leave it out with --task %s", word);
+    if (c->label_smoothing_factor > 0 || c->z_loss > 0)
+        tr_loader_error(l, "%s is of the loss of tokens; leave it out with --task %s%s",
+                        c->z_loss > 0 ? "z_loss" : "label_smoothing_factor", word,
+                        c->z_loss > 0 ? "" : "; for pairs there is label_smoothing");
     check_labels(l, &k);
     if (c->task != TR_TASK_DPO && c->task != TR_TASK_KTO && c->loss_type != TR_PAIR_NONE &&
         c->loss_type != loss_of_task(c->task))

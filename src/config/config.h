@@ -68,6 +68,7 @@ struct tr_config {
     double dropout; /* < 0: as the model's config says */
     double neftune_noise_alpha;
     bool use_dft_loss;
+    double label_smoothing_factor, z_loss;
     struct tr_data_list data, eval_data;
     const char *eval_choices; /* multiple choice; NULL: none */
     int64_t sequence_length;  /* 0: the model's max_position_embeddings decides */

@@ -329,6 +329,8 @@ const struct option tr_options[] = {
     { .name = "dropout", .group = "model", .aliases = "", .type = OPTION_REAL, .at = AT(dropout, double), .verbs = RUN, .def = "auto",
       .word = "auto", .lo = 0, .hi = 1, .is_open = true, .arg = "P", .help = "dropout share; auto = as config.json says" },
     FLAG(use_dft_loss, "model", "", RUN, "dynamic fine-tuning: the loss of a token times its probability, which is a constant", false),
+    REAL(label_smoothing_factor, "model", "", RUN, "0", 0, 1, true, "share of each target that is spread over the vocabulary while training"),
+    REAL(z_loss, "model", "", RUN, "0", 0, 1e3, false, "adds so much of the square of the logarithm of the softmax's sum; 1e-4 is usual"),
     REAL(neftune_noise_alpha, "model", "neftune_alpha noisy_embedding_alpha", RUN, "0", 0, 1e6, false, "noise on embeddings while training (NEFTune); 5 is usual, 0 = off"),
 
     { .name = "data", .group = "data", .aliases = "data.train", .type = OPTION_DATA, .at = AT(data, struct tr_data_list),

@@ -316,7 +316,11 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     tr_val sum = tr_value_fixed(b->p, TR_V_LOSS, TR_F64, 1, b->pair.loss ? TR_METRICS : 1, "loss_sum");
     tr_val step = step_buffer(b); /* the backward reads it */
     put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
-        &(struct tr_attr){ .scale = 1.0f, .softcap = (float)b->hp->final_softcap });
+        &(struct tr_attr){ .scale = 1.0f,
+                           .softcap = (float)b->hp->final_softcap,
+                           .smoothing = (float)b->label_smoothing,
+                           .smoothing_each = (float)(b->label_smoothing / (double)b->hp->vocab),
+                           .z_loss = (float)b->z_loss });
     tr_val terms = b->pair.loss ? pair_loss(b, loss) : b->is_dft ? dft_loss(b, loss) : loss;
     if (b->gives_sums && !b->pair.loss)
         (void)doc_sums(b, loss);

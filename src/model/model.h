@@ -164,8 +164,9 @@ struct tr_model_options {
     bool wants_last;               /* with wants_logits: only those of the row that the first target names */
     double noise;                  /* alpha of NEFTune; 0: none */
     bool is_dft;                   /* each token's loss is weighed by its probability */
-    struct tr_pair_rule pair;      /* the loss is that of pairs of documents; NONE: of tokens */
-    bool gives_sums;               /* the head ends in the sums of documents, beside the loss */
+    double label_smoothing, z_loss;
+    struct tr_pair_rule pair; /* the loss is that of pairs of documents; NONE: of tokens */
+    bool gives_sums;          /* the head ends in the sums of documents, beside the loss */
 };
 
 /* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */

@@ -13,6 +13,7 @@ struct tr_build {
     struct tr_pair_rule pair;
     double noise;
     bool is_dft;
+    double label_smoothing, z_loss;
     int n_dropouts;
 };
 

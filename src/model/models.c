@@ -55,7 +55,9 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .gives_sums = opt->gives_sums,
                           .pair = opt->pair,
                           .noise = opt->noise,
-                          .is_dft = opt->is_dft };
+                          .is_dft = opt->is_dft,
+                          .label_smoothing = opt->label_smoothing,
+                          .z_loss = opt->z_loss };
     TR_PASS(tr_program_open(name, &b.p));
     bool is_embed = strcmp(name, "embed") == 0, is_head = strcmp(name, "head") == 0;
     if (!is_embed)

@@ -44,6 +44,9 @@ struct tr_attr {
     float softcap;       /* softcap(s) = c * tanh(s / c); 0 = off */
     float weight_offset; /* rmsnorm: y = x * rstd * (offset + w); Gemma: 1 */
     float dropout_p;
+    /* head_stats, head_combine, head_grad: the loss is that of a target of which `smoothing` is spread over the
+     * vocabulary, smoothing_each for each of it, plus z_loss times the square of the log-sum-exp */
+    float smoothing, smoothing_each, z_loss;
     uint64_t key;  /* stream of random numbers (dropout site, stochastic rounding of one tensor) */
     int64_t first; /* where this slice begins in the whole. Optimizers: element; dropout: column; attention: query head;
                       head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the

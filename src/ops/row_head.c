@@ -61,9 +61,11 @@ const struct tr_op_row tr_row_head_loss_grad = {
     .price = TR_PRICE_HEAD_BOTH,
 };
 
-/* The next three ops are the head when each rank holds rows [first, first + V) of W. Targets index the whole
- * vocabulary. stats = the log-sum-exp of this rank's logits, and the logit of the target, or 0 where another rank holds
- * it; (-FLT_MAX, 0) where the token has no target. logits are saved for head_grad. */
+/* The next three ops are the head when each rank holds rows [first, first + V) of W, and the head of losses that weigh
+ * or regularise tokens. Targets index the whole vocabulary. stats = the log-sum-exp of this rank's logits, and the
+ * logit of the target, or 0 where another rank holds it; (-FLT_MAX, 0) where the token has no target. With smoothing
+ * the logit of the target counts 1 - smoothing, and all logits count smoothing_each. logits are saved for head_grad.
+ * attr of all: smoothing, smoothing_each, z_loss */
 const struct tr_op_row tr_row_head_stats = {
     .name = "head_stats",
     .in = { { "x", "(N, D)" },

@@ -265,12 +265,31 @@ static void add_head_grad(struct grads *g, const struct tr_node *f, const struct
     g->of[h->in[0]] = dx;
 }
 
-/* Loss and gradient in one op; or, where a pair of answers gives each token a weight, the gradient after the loss. */
+/* The loss of each token and what its gradient needs later: the stats of a vocabulary of which this rank holds all. */
+static tr_val add_loss_and_lse(struct tr_program *p, const struct tr_node *f, enum tr_phase phase)
+{
+    const tr_val *in = f->in;
+    tr_val stats = tr_value_fixed(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
+    tr_val lse = tr_value_like(p, f->out[0], "lse");
+    tr_node_put(p, TR_OP_HEAD_STATS, phase, TR_VALS(in[0], in[1], in[2], in[3], in[5], in[6]), TR_VALS(stats),
+                &f->attr);
+    tr_node_put(p, TR_OP_HEAD_COMBINE, phase, TR_VALS(stats), TR_VALS(f->out[0], lse), &f->attr);
+    return lse;
+}
+
+/* Loss and gradient in one op; or, where a pair of answers gives each token a weight or the loss is regularised, the
+ * gradient after the loss: such losses are rare, so the op that is fastest need not know them. */
 static void grad_head(struct grads *g, const struct tr_node *f)
 {
     if (g->of[f->out[0]] != TR_NONE) {
         struct head_parts h = { f->in, g->lse, TR_NONE, f->in[5], f->in[6], g->of[f->out[0]] };
         add_head_grad(g, f, &h);
+        return;
+    }
+    if (f->attr.smoothing > 0 || f->attr.z_loss > 0) {
+        tr_val lse = add_loss_and_lse(g->p, f, TR_BACKWARD_INPUT);
+        add_head_grad(g, f, &(struct head_parts){ f->in, lse, TR_NONE, f->in[5], f->in[6], TR_NONE });
+        add_losses(g, f->out[0]);
         return;
     }
     tr_val addend, dx = begin(g, f->in[0], &addend);
@@ -284,18 +303,6 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     }
     g->of[f->in[0]] = dx;
     add_losses(g, f->out[0]);
-}
-
-/* The loss of each token and what its gradient needs later: the stats of a vocabulary of which this rank holds all. */
-static tr_val add_loss_and_lse(struct tr_program *p, const struct tr_node *f, enum tr_phase phase)
-{
-    const tr_val *in = f->in;
-    tr_val stats = tr_value_fixed(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
-    tr_val lse = tr_value_like(p, f->out[0], "lse");
-    tr_node_put(p, TR_OP_HEAD_STATS, phase, TR_VALS(in[0], in[1], in[2], in[3], in[5], in[6]), TR_VALS(stats),
-                &f->attr);
-    tr_node_put(p, TR_OP_HEAD_COMBINE, phase, TR_VALS(stats), TR_VALS(f->out[0], lse), &f->attr);
-    return lse;
 }
 
 /* Moves the forward node that makes v, and the nodes it reads from, into the backward. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Noise on embeddings, and losses weighed by probability (DFT): every layout has the noise of one rank, evaluation has none, and a resume draws what an undisturbed run drew.
+# Noise on embeddings, losses weighed by probability (DFT), smoothed targets and z-loss: every layout has the noise of one rank, evaluation has none, and a resume draws what an undisturbed run drew.
 . "$(dirname "$0")/common.sh"
 tiny_model model
 tiny_text text.jsonl
@@ -57,3 +57,37 @@ expect 2 "$TRIREME" train "${options[@]}" --neftune_noise_alpha 5 --use_dft_loss
 grep -q 'neftune_noise_alpha was' stderr || fail "another noise on resume: $(cat stderr)"
 expect 2 "$TRIREME" train "${options[@]}" --task dpo --use_dft_loss --output no
 grep -q 'use_dft_loss is of the loss of tokens' stderr || fail "$(cat stderr)"
+
+# Smoothed targets and z-loss: the same on every layout, a vocabulary that is split included; evaluation has neither.
+smooth=(--label_smoothing_factor 0.1 --z_loss 0.01)
+"$TRIREME" train "${options[@]}" "${smooth[@]}" --output smooth >run.log
+python3 - "$(losses plain)" "$(losses smooth)" <<'PY' || fail "smoothing changes nothing, or is part of evaluation"
+import sys
+a, b = (text.split() for text in sys.argv[1:])
+steps = [(float(x), float(y)) for kind, x, y in zip(a[::2], a[1::2], b[1::2]) if kind == "step"]
+assert len(steps) == 4 and steps[0][1] - steps[0][0] > 0.1, steps  # 0.01 * log(264)^2 is 0.3
+PY
+for run in accumulation zero3 tp2 cp2 pp2; do
+    case $run in
+    accumulation) how=(1 --per_device_train_batch_size 1 --recompute block) ;;
+    zero3) how=(2 --zero 3 --per_device_train_batch_size 1) ;;
+    tp2) how=(2 --tp 2 --sp) ;;
+    cp2) how=(2 --cp 2) ;;
+    pp2) how=(2 --pp 2 --per_device_train_batch_size 2) ;;
+    esac
+    timeout 120 "$TRIREME" launch --nproc-per-node "${how[0]}" train "${options[@]}" "${smooth[@]}" "${how[@]:1}" --output "smooth-$run" >run.log 2>&1 ||
+        fail "smooth-$run: $(cat run.log)"
+    near smooth "smooth-$run"
+done
+"$TRIREME" train "${options[@]}" --learning_rate 1e-30 --weight_decay 0 "${smooth[@]}" --output still-smooth >run.log
+python3 - "$(losses still-0)" "$(losses still-smooth)" <<'PY' || fail "smoothing in evaluation, or none in training"
+import sys
+a, b = (text.split() for text in sys.argv[1:])
+assert all((x == y) == (kind == "eval") for kind, x, y in zip(a[::2], a[1::2], b[1::2])), (a, b)
+PY
+expect 2 "$TRIREME" train "${options[@]}" --label_smoothing_factor 0.2 --z_loss 0.01 --output smooth --resume auto
+grep -q 'label_smoothing_factor was' stderr || fail "another smoothing on resume: $(cat stderr)"
+expect 2 "$TRIREME" train "${options[@]}" --task dpo --label_smoothing_factor 0.1 --output no
+grep -q 'label_smoothing_factor is of the loss of tokens' stderr || fail "$(cat stderr)"
+expect 2 "$TRIREME" train "${options[@]}" --use_dft_loss --z_loss 0.1 --output no
+grep -q 'leave out z_loss' stderr || fail "$(cat stderr)"

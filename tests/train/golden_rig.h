@@ -17,6 +17,7 @@ struct rig_shape {
     int axis[TR_AXES], zero;
     bool sp;
     bool fuses, is_dft;
+    double label_smoothing, z_loss;
     enum tr_cp_mode cp_mode;
     const char *adapter;     /* directory of a golden adapter; NULL: none, and everything learns */
     const char *new_adapter; /* text of adapter_config.json; NULL: none */
@@ -127,7 +128,9 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     struct tr_model_options opt = { .rows = r->g.rows / shape.n_micro / layout.data_size,
                                     .sequence_length = r->g.length,
                                     .dropout = -1,
-                                    .is_dft = shape.is_dft };
+                                    .is_dft = shape.is_dft,
+                                    .label_smoothing = shape.label_smoothing,
+                                    .z_loss = shape.z_loss };
     must(tr_model_open(dir, &opt, &r->model));
     opt.rows = r->g.rows;
     opt.wants_logits = true;

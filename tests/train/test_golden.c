@@ -184,11 +184,11 @@ static void weights_after_ten_adamw_steps_are_those_of_torch(void **state)
                    worst[i].grad, STEPS, worst[i].after);
 }
 
-/* ---- dynamic fine-tuning ---- */
+/* ---- other losses of tokens ---- */
 
-/* One line of dft.txt: of the loss, or of a parameter's gradient. A sum of n elements, each off by at most `limit` of
- * the largest, is off by sqrt(n) of that; their root mean square by no more than one of them. */
-static void compare_dft_line(struct rig *r, const char *name, double loss, const char *what, char *at)
+/* One line of dft.txt and its kin: of the loss, or of a parameter's gradient. A sum of n elements, each off by at most
+ * `limit` of the largest, is off by sqrt(n) of that; their root mean square by no more than one of them. */
+static void compare_loss_line(struct rig *r, const char *name, double loss, const char *what, char *at)
 {
     double limit = grad_bound(r), first = strtod(at, &at), second = strtod(at, &at), most = 0, sum = 0, squares = 0;
     if (strcmp(what, "loss") == 0) {
@@ -212,10 +212,10 @@ static void compare_dft_line(struct rig *r, const char *name, double loss, const
                  sqrt(squares / n), sum, first, second);
 }
 
-static void dynamic_fine_tuning_is_its_definition(void **state)
+/* shape: that of the loss; file: what its definition says. */
+static void compare_token_loss(struct rig_shape shape, const char *file)
 {
-    (void)state;
-    FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/dft.txt", "r");
+    FILE *f = fopen(file, "r");
     char line[256], name[64] = "", dir[TR_PATH_MAX];
     struct rig r;
     double loss = 0;
@@ -230,17 +230,28 @@ static void dynamic_fine_tuning_is_its_definition(void **state)
                 rig_close(&r);
             must(tr_format(name, sizeof name, "%s", line));
             must(tr_format(dir, sizeof dir, TR_SOURCE_DIR "/tests/golden/%s", name));
-            struct rig_shape shape = plain();
-            shape.is_dft = true;
             rig_open(&r, dir, shape);
             loss = rig_gradients(&r);
         }
-        compare_dft_line(&r, name, loss, what, numbers);
+        compare_loss_line(&r, name, loss, what, numbers);
         n++;
     }
     assert_true(n > 80);
     rig_close(&r);
     fclose(f);
+}
+
+static void losses_of_tokens_are_their_definitions(void **state)
+{
+    struct rig_shape dft = plain(), smoothing = plain(), z_loss = plain();
+    (void)state;
+    dft.is_dft = true;
+    smoothing.label_smoothing = 0.1;
+    z_loss.label_smoothing = 0.2;
+    z_loss.z_loss = 0.01;
+    compare_token_loss(dft, TR_SOURCE_DIR "/tests/golden/dft.txt");
+    compare_token_loss(smoothing, TR_SOURCE_DIR "/tests/golden/smoothing.txt");
+    compare_token_loss(z_loss, TR_SOURCE_DIR "/tests/golden/z_loss.txt");
 }
 
 /* ---- what must not change a result ---- */
@@ -442,7 +453,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_of_autograd),
         cmocka_unit_test(gradients_of_fused_programs_are_those_of_autograd),
         cmocka_unit_test(weights_after_ten_adamw_steps_are_those_of_torch),
-        cmocka_unit_test(dynamic_fine_tuning_is_its_definition),
+        cmocka_unit_test(losses_of_tokens_are_their_definitions),
         cmocka_unit_test(recompute_and_threads_keep_every_bit),
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
         cmocka_unit_test(norms_of_parameters_are_those_of_their_gradients),

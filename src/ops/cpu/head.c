@@ -105,6 +105,17 @@ static char *line_at(const struct tr_view *v, int64_t row)
     return (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
 }
 
+/* What the loss takes from the log-sum-exp: the logit of the target, or with smoothing a mean with all logits. Without
+ * a gradient, z still holds the logits. */
+static float wanted_logit(const struct tr_logit_row *r, int64_t target)
+{
+    double sum = 0;
+    for (int64_t j = 0; r->smoothing > 0 && j < r->n; j++)
+        sum += (double)r->z[j];
+    float spread = (float)((double)r->smoothing_each * sum);
+    return target < 0 ? spread : (1.0f - r->smoothing) * r->z[target] + spread;
+}
+
 static void row_task(void *ctx, int64_t task, int worker)
 {
     const struct head *h = ctx;
@@ -118,6 +129,9 @@ static void row_task(void *ctx, int64_t task, int worker)
                               .scale = h->scale,
                               .softcap = h->c->attr.softcap,
                               .want_grad = h->want_grad,
+                              .smoothing = h->c->attr.smoothing,
+                              .smoothing_each = h->c->attr.smoothing_each,
+                              .z_loss = h->c->attr.z_loss,
                               .grad_scale = h->weight ? h->grad_scale * *row_of(h->weight, row) : h->grad_scale };
     (void)worker;
     TR_BUG_ON(!h->is_stats && !h->lse && target >= r.n);
@@ -133,7 +147,7 @@ static void row_task(void *ctx, int64_t task, int worker)
     if (h->loss)
         *row_of(h->loss, row) = h->is_stats && target < 0 ? -FLT_MAX : loss;
     if (h->is_stats)
-        row_of(h->loss, row)[1] = is_here ? r.z[local] : 0; /* without a gradient, z still holds the logits */
+        row_of(h->loss, row)[1] = target < 0 ? 0 : wanted_logit(&r, is_here ? local : -1);
 }
 
 /* A product with the block: one factor is the rows of v from `row` on, the other is z. */
@@ -386,7 +400,8 @@ void tr_fast_head_combine(const struct tr_call *c)
             at_target += row_of(stats, r * n + row)[1];
         }
         bool is_masked = max == -FLT_MAX;
-        *row_of(&c->out[1], row) = is_masked ? 0 : max + logf(sum);
-        *row_of(&c->out[0], row) = is_masked ? 0 : logf(sum) + (max - at_target);
+        float lse = max + logf(sum);
+        *row_of(&c->out[1], row) = is_masked ? 0 : lse;
+        *row_of(&c->out[0], row) = is_masked ? 0 : logf(sum) + (max - at_target) + c->attr.z_loss * lse * lse;
     }
 }

@@ -53,7 +53,9 @@ static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *
     for (int64_t v = 0; v < c->in[1].rows; v++) {
         bool is_kept = c->op == TR_OP_HEAD_GRAD && c->in[6].data;
         double l = target < 0 ? 0 : is_kept ? tr_ref_get(&c->in[6], n, v) : logit(c, n, v);
-        double p = target < 0 ? 0 : exp(l - lse) - (v + c->attr.first == target ? 1.0 : 0.0);
+        double wanted = (double)c->attr.smoothing_each;
+        wanted += v + c->attr.first == target ? 1.0 - (double)c->attr.smoothing : 0.0;
+        double p = target < 0 ? 0 : exp(l - lse) * (1.0 + 2.0 * (double)c->attr.z_loss * lse) - wanted;
         dz[v] = p * inv_tokens * tr_ref_softcap_slope(l, c->attr.softcap);
     }
 }
@@ -132,7 +134,8 @@ void tr_ref_HEAD_STATS(const struct tr_call *c)
         for (int64_t v = 0; v < c->in[1].rows && target >= 0; v++) {
             double l = logit(c, n, v);
             sum += exp(l);
-            at_target += v + c->attr.first == target ? l : 0;
+            at_target += (double)c->attr.smoothing_each * l;
+            at_target += v + c->attr.first == target ? (1.0 - (double)c->attr.smoothing) * l : 0;
             if (c->out[1].data)
                 tr_ref_put(&c->out[1], n, v, l);
         }
@@ -150,8 +153,9 @@ void tr_ref_HEAD_COMBINE(const struct tr_call *c)
             sum += exp(tr_ref_get(&c->in[0], i, 0)); /* 0 where the token has no target */
             at_target += tr_ref_get(&c->in[0], i, 1);
         }
-        tr_ref_put(&c->out[0], n, 0, sum > 0 ? log(sum) - at_target : 0);
-        tr_ref_put(&c->out[1], n, 0, sum > 0 ? log(sum) : 0);
+        double lse = sum > 0 ? log(sum) : 0;
+        tr_ref_put(&c->out[0], n, 0, sum > 0 ? lse - at_target + (double)c->attr.z_loss * lse * lse : 0);
+        tr_ref_put(&c->out[1], n, 0, lse);
     }
 }
 

@@ -322,12 +322,13 @@ static void logit_grad(const struct tr_logit_row *row, float lse)
     struct run z = { .p = (char *)row->z };
     float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0;
     float at_target = row->target < 0 ? 0 : row->z[row->target] * inv_cap;
+    float factor = row->grad_scale * (1.0f + 2.0f * row->z_loss * lse), less = row->grad_scale * row->smoothing_each;
     for (int64_t j = 0; j < row->n; j += TR_LANES) {
-        vf l = v_load_or(z, j, row->n, -INFINITY), p = v_exp_fma(l - lse) * row->grad_scale, t = l * inv_cap;
+        vf l = v_load_or(z, j, row->n, -INFINITY), p = v_exp_fma(l - lse) * factor - less, t = l * inv_cap;
         v_store(z, j, row->n, row->softcap != 0 ? p * (1.0f - t * t) : p);
     }
     if (row->target >= 0)
-        row->z[row->target] -= row->grad_scale * (1.0f - at_target * at_target);
+        row->z[row->target] -= row->grad_scale * (1.0f - row->smoothing) * (1.0f - at_target * at_target);
 }
 
 const struct tr_tile_ops TR_FAST(tile_ops) = { .mm = mm,

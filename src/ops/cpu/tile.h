@@ -66,7 +66,8 @@ struct tr_logit_row {
     const struct tr_view *bias; /* data NULL: none */
     float scale, softcap;
     bool want_grad;
-    float grad_scale; /* z becomes grad_scale * d loss / d (scale * x.w + bias) */
+    float grad_scale;                        /* z becomes grad_scale * d loss / d (scale * x.w + bias) */
+    float smoothing, smoothing_each, z_loss; /* logit_grad: as in tr_attr */
 };
 
 extern const struct tr_tile_ops tr_fast_tile_ops_base, tr_fast_tile_ops_avx2, tr_fast_tile_ops_avx512;

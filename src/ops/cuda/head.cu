@@ -30,6 +30,7 @@ struct logits {
     const void *bias;  /* or NULL */
     enum tr_dtype bias_dtype;
     float scale, softcap;
+    float smoothing, smoothing_each, z_loss;
 };
 
 __device__ static float bias_at(const logits &l, int64_t j)
@@ -260,7 +261,10 @@ static struct logits logits_of(const struct head_run *h, int64_t row)
                    c->in[2].data,
                    c->in[2].dtype,
                    factor_of(c),
-                   c->attr.softcap };
+                   c->attr.softcap,
+                   c->attr.smoothing,
+                   c->attr.smoothing_each,
+                   c->attr.z_loss };
 }
 
 template <typename T> static void run_loss(const struct head_run *h, int64_t row, int64_t n)
@@ -374,6 +378,21 @@ static void run_head(const struct tr_call *c, bool want_grad)
 
 /* ---- the same when each rank holds rows [first, first + V) of W ---- */
 
+/* The sum over the block, in every thread. */
+__device__ static float block_sum(float x)
+{
+    __shared__ float part[32];
+    for (int d = 16; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = part[threadIdx.x % 32]; /* THREADS / 32 is 32 */
+    for (int d = 16; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
 /* Computes the stats of a row for the other ranks, and its capped logits for the gradient. One block for each row. */
 __global__ void __launch_bounds__(THREADS)
     stats_kernel(const float *logit, logits l, int64_t first, mat<float> stats, mat<float> kept)
@@ -389,15 +408,23 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t j = threadIdx.x * 4; j < l.n_vocab; j += THREADS * 4)
         p = peak_with<false, float, 4>(raw<float, 4>(z + j), l, j, p);
     p = block_peak(p);
+    float spread = 0;
+    if (l.smoothing > 0) { /* the same for all threads */
+        for (int64_t j = threadIdx.x; j < l.n_vocab; j += THREADS)
+            spread += cap(l.scale * z[j] + bias_at(l, j), l.softcap);
+        spread = block_sum(spread) * l.smoothing_each;
+    }
     if (threadIdx.x == 0) {
+        float own = at >= 0 && at < l.n_vocab ? cap(l.scale * z[at] + bias_at(l, at), l.softcap) : 0.0f;
         *stats.at(row, 0) = p.max + logf(p.sum);
-        *stats.at(row, 1) = at >= 0 && at < l.n_vocab ? cap(l.scale * z[at] + bias_at(l, at), l.softcap) : 0.0f;
+        *stats.at(row, 1) = (1.0f - l.smoothing) * own + spread;
     }
     for (int64_t j = threadIdx.x; kept && j < l.n_vocab; j += THREADS)
         *kept.at(row, j) = cap(l.scale * z[j] + bias_at(l, j), l.softcap);
 }
 
-__global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t n, mat<float> loss, mat<float> lse)
+__global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t n, float z_loss, mat<float> loss,
+                               mat<float> lse)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float top = -FLT_MAX, sum = 0, at = 0;
@@ -410,7 +437,7 @@ __global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t 
         at += *stats.at(r * n + row, 1);
     }
     float all = sum > 0 ? top + logf(sum) : 0.0f; /* 0: the row has no target */
-    *loss.at(row, 0) = sum > 0 ? all - at : 0.0f;
+    *loss.at(row, 0) = sum > 0 ? all - at + z_loss * all * all : 0.0f;
     *lse.at(row, 0) = all;
 }
 
@@ -422,9 +449,11 @@ __global__ void __launch_bounds__(THREADS) dlogits_kernel(T *out, logits l, int6
     int64_t row = blockIdx.x, target = l.target[row * l.ld_target];
     T *z = out + row * l.ld;
     float sum = *lse.at(row, 0), by = l.step[TR_STEP_INV_TOKENS] * l.scale * (weight ? *weight.at(row, 0) : 1.0f);
+    float more = 1.0f + 2.0f * l.z_loss * sum;
     for (int64_t j = threadIdx.x; j < l.n_vocab; j += THREADS) {
         float x = kept ? *kept.at(row, j) : cap(l.scale * to_f32(z[j]) + bias_at(l, j), l.softcap);
-        float capped = l.softcap > 0 ? x / l.softcap : 0.0f, p = expf(x - sum) - (j + first == target ? 1.0f : 0.0f);
+        float capped = l.softcap > 0 ? x / l.softcap : 0.0f;
+        float p = expf(x - sum) * more - l.smoothing_each - (j + first == target ? 1.0f - l.smoothing : 0.0f);
         z[j] = from_f32<T>(target < 0 ? 0.0f : p * by * (1.0f - capped * capped));
     }
 }
@@ -467,7 +496,7 @@ void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
 {
     int64_t n = c->out[0].rows;
     combine_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), c->in[0].rows / tr_max64(n, 1), n, mat_of<float>(c->out[0]),
+        mat_of<const float>(c->in[0]), c->in[0].rows / tr_max64(n, 1), n, c->attr.z_loss, mat_of<float>(c->out[0]),
         mat_of<float>(c->out[1]));
     check_launch(c);
 }
