@@ -38,7 +38,7 @@ static enum tr_status count_new(const struct prompt_reader *r, int64_t n_prompt,
 static enum tr_status add(struct prompt_reader *r, const char *text, size_t n)
 {
     struct tr_prompts *p = r->out;
-    TR_PASS(TR_GROW(p->item, p->n + 1, &r->cap, "prompts"));
+    TR_PASS(TR_ROOM(p->item, p->n + 1, &r->cap, "prompts"));
     struct tr_prompt *x = &p->item[p->n++];
     *x = (struct tr_prompt){ .text = strndup(text, n) };
     if (!x->text)

@@ -116,7 +116,7 @@ static enum tr_status add_pair(struct item_reader *r, const char *context, const
     p.n = tr_min64((int64_t)all.n, c->row_tokens + 1);
     for (size_t i = all.n - (size_t)p.n; i < all.n; i++)
         TR_TRY(tr_ids_add(&c->ids, all.p[i]));
-    TR_TRY(TR_GROW(c->pair, c->n_pairs + 1, &c->n_pairs_cap, "choices"));
+    TR_TRY(TR_ROOM(c->pair, c->n_pairs + 1, &c->n_pairs_cap, "choices"));
     c->pair[c->n_pairs++] = p;
 out:
     tr_ids_release(&head);
@@ -144,7 +144,7 @@ static enum tr_status add_item(struct item_reader *r, const cJSON *j)
             return tr_fail(TR_USAGE, "\"choices\" are texts, and none is empty");
         TR_PASS(add_pair(r, context, delimiter, x->valuestring));
     }
-    TR_PASS(TR_GROW(c->item, c->n_items + 1, &c->n_items_cap, "choices"));
+    TR_PASS(TR_ROOM(c->item, c->n_items + 1, &c->n_items_cap, "choices"));
     c->item[c->n_items++] = item;
     return TR_OK;
 }
