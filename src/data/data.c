@@ -85,17 +85,62 @@ static enum tr_status check_answers(const struct tr_data_options *o, const struc
                    path);
 }
 
-/* A process has few descriptors, and there may be many shards, because each text file makes at least one. */
-static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
+static enum tr_status add_file(struct tr_data *d, const struct tr_source *source, const struct tr_data_file *like)
 {
-    size_t n_before = d->shards.n;
     struct tr_data_file *file = &d->files[d->n_files];
-    *file = (struct tr_data_file){
-        .path = strdup(source->path), .weight = 1, .i_shard = n_before, .n_before = source->first
-    };
+    *file = *like;
+    file->path = strdup(source->path);
     if (!file->path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
     d->n_files++;
+    return TR_OK;
+}
+
+/* Each document of the shard is one of the joined files. *n_named: of those files, the ones that are in d->files. */
+static enum tr_status name_docs(struct tr_data *d, const struct tr_source *joined, size_t i_shard, int fd,
+                                size_t *n_named)
+{
+    enum { AT_ONCE = 512 };
+    const struct tr_shard *s = d->shards.p[i_shard];
+    uint64_t n_docs = tr_shard_get_info(s)->n_docs, start[AT_ONCE + 1];
+    if (n_docs > joined->n_joined - *n_named)
+        return tr_fail(TR_IO, "%s: this shard has more documents than files were joined; remove it", tr_shard_path(s));
+    for (uint64_t doc = 0; doc < n_docs; doc++, ++*n_named) {
+        uint64_t i = doc % AT_ONCE;
+        if (i == 0)
+            TR_PASS(tr_shard_doc_starts(s, fd, doc, (n_docs - doc < AT_ONCE ? n_docs - doc : AT_ONCE) + 1, start));
+        if (*n_named > 0) /* the first is there, with the sums of all */
+            TR_PASS(add_file(d, &joined[*n_named], &d->files[d->n_files - 1]));
+        struct tr_data_file *file = &d->files[d->n_files - 1];
+        file->n_tokens = start[i + 1] - start[i];
+        file->n_docs = 1;
+        file->i_shard = i_shard;
+        file->i_doc = doc;
+    }
+    return TR_OK;
+}
+
+static enum tr_status name_joined(struct tr_data *d, const struct tr_source *joined, size_t first)
+{
+    size_t n_named = 0;
+    for (size_t i = first; i < d->shards.n; i++) {
+        int fd;
+        TR_PASS(tr_shard_begin(d->shards.p[i], &fd));
+        enum tr_status st = name_docs(d, joined, i, fd, &n_named);
+        tr_shard_end(d->shards.p[i], fd);
+        if (st != TR_OK)
+            return st;
+    }
+    return TR_OK;
+}
+
+/* A process has few descriptors, and there may be many shards. Opens the source, or the joined files that begin with
+ * it. */
+static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
+{
+    size_t n_before = d->shards.n;
+    TR_PASS(add_file(d, source, &(struct tr_data_file){ .weight = 1, .i_shard = n_before, .n_before = source->first }));
+    struct tr_data_file *file = &d->files[d->n_files - 1];
     TR_PASS(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
                                             : tr_tokenize_source(t, source, &d->shards, file));
     file->packing = packing_of(t->options, d->shards.p[n_before]);
@@ -106,7 +151,7 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
         if (i >= OPEN_SHARDS)
             tr_shard_park(d->shards.p[i]);
     }
-    return TR_OK;
+    return source->n_joined ? name_joined(d, source, n_before) : TR_OK;
 }
 
 /* ---- groups ---- */
@@ -179,10 +224,13 @@ static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *
     size_t first = d->shards.n, i_path = sources->p[*next].i_path;
     *g = (struct tr_data_group){ .seed = d->n_groups == 0 ? d->seed : tr_rng_key(d->seed, "source", d->n_groups) };
     d->n_groups++;
-    for (; *next < sources->n && (!is_mixed || sources->p[*next].i_path == i_path); ++*next) {
+    size_t n_joined;
+    for (; *next < sources->n && (!is_mixed || sources->p[*next].i_path == i_path); *next += n_joined ? n_joined : 1) {
+        size_t first_file = d->n_files;
+        n_joined = sources->p[*next].n_joined;
         TR_PASS(open_source(d, t, &sources->p[*next]));
-        if (is_mixed)
-            d->files[d->n_files - 1].weight = t->options->weights[i_path];
+        for (size_t i = first_file; is_mixed && i < d->n_files; i++)
+            d->files[i].weight = t->options->weights[i_path];
     }
     return open_group(d, g, first, d->shards.n, t);
 }

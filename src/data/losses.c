@@ -11,8 +11,11 @@ static const struct tr_data_file *find_file(const struct tr_data *d, const struc
         i_shard++;
     while (d->files[i - 1].i_shard > i_shard)
         i--;
+    while (d->files[i - 1].i_shard == i_shard && d->files[i - 1].i_doc > *doc) /* joined files share a shard */
+        i--;
     for (size_t k = d->files[i - 1].i_shard; k < i_shard; k++)
         *doc += tr_shard_get_info(d->shards.p[k])->n_docs;
+    *doc -= d->files[i - 1].i_doc;
     return &d->files[i - 1];
 }
 

@@ -1,4 +1,4 @@
-/* make.c - turns one file of text or records into token shards.
+/* make.c - turns one file of text or records, or many small files of text, into token shards.
  *
  * The file was hashed for the key and is hashed again while it is read, or after it. A file that changes in between is
  * refused, so that a cache entry always matches its key. A shard ends between documents, so no document is in two
@@ -77,6 +77,12 @@ static enum tr_status skip(struct make *m, int64_t line, const char *cause)
         return tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; this is more than the %" PRId64 " records that may be skipped",
                        m->path, line, why, o->max_skipped);
     return TR_OK;
+}
+
+static enum tr_status refuse_empty(const struct make *m)
+{
+    return tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->path,
+                   m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : "");
 }
 
 /* ---- records ---- */
@@ -164,7 +170,7 @@ static enum tr_status make_text(struct make *m)
     if (m->file.end >= 3 && memcmp(m->file.buf, "\xEF\xBB\xBF", 3) == 0)
         m->file.begin = 3;
     if (m->file.begin == m->file.end)
-        return TR_OK;
+        return refuse_empty(m);
     m->chunks.tokenizer = m->t->tokenizer;
     TR_PASS(begin_doc(m));
     TR_PASS(add_edge(m, tr_doc_begin));
@@ -203,30 +209,47 @@ out:
     return st;
 }
 
-static enum tr_status finish(struct make *m)
+/* Is file i what it was when its hash became part of the key? */
+static enum tr_status check_content(struct make *m, size_t i)
 {
     struct tr_hash128 content;
     TR_PASS(m->table ? tr_table_hash(m->table, &content) : tr_textfile_rest(&m->file, &content));
-    if (!tr_hash_eq(content, m->m->content))
+    if (!tr_hash_eq(content, m->m->contents[i]))
         return tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete", m->path);
+    return TR_OK;
+}
+
+static enum tr_status finish(struct make *m)
+{
     if (!m->writer)
-        return tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->path,
-                       m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : "");
+        return refuse_empty(m);
     TR_PASS(write_skips(m));
     struct tr_shard_writer *last = m->writer;
     m->writer = NULL;
     return tr_shard_writer_commit(last, true, m->n_skipped);
 }
 
+static enum tr_status add_file(struct make *m, size_t i)
+{
+    const struct tr_source *source = &m->m->source[i];
+    bool is_text = source->kind == TR_SOURCE_TEXT;
+    m->path = m->lines.path = m->chunks.path = source->path;
+    if (m->m->texts) {
+        TR_PASS(tr_textfile_of(&m->file, m->path, m->m->texts[i].p, m->m->texts[i].n));
+        return make_text(m);
+    }
+    TR_PASS(is_text ? tr_textfile_open(&m->file, m->path, TR_LINE_MAX)
+                    : tr_table_open(m->path, source->table, &m->table));
+    TR_PASS(is_text ? make_text(m) : make_records(m));
+    return check_content(m, i);
+}
+
 enum tr_status tr_make_shards(const struct tr_make *what)
 {
     enum tr_status st = TR_OK;
-    struct make m = { .m = what, .t = what->t, .path = what->source->path, .file = { .fd = -1 } };
-    bool is_text = what->source->kind == TR_SOURCE_TEXT;
-    TR_TRY(is_text ? tr_textfile_open(&m.file, m.path, TR_LINE_MAX)
-                   : tr_table_open(m.path, what->source->table, &m.table));
-    m.lines.path = m.chunks.path = m.path;
-    TR_TRY(is_text ? make_text(&m) : make_records(&m));
+    struct make m = { .m = what, .t = what->t, .file = { .fd = -1 } };
+    for (size_t i = 0; i < what->n; i++)
+        TR_TRY(add_file(&m, i));
     TR_TRY(finish(&m));
 out:
     tr_shard_writer_abort(m.writer);

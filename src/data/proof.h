@@ -16,6 +16,7 @@ struct tr_data_file {
     uint64_t n_tokens, n_docs, n_skipped;
     bool was_cached;   /* nothing was tokenised */
     size_t i_shard;    /* its first shard */
+    uint64_t i_doc;    /* its first document in that shard */
     uint64_t n_before; /* records of the file in front of the slice that is used */
 };
 const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);

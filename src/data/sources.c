@@ -44,10 +44,13 @@ static enum tr_status kind_of(const char *path, struct tr_source *out)
 static enum tr_status add_file(struct tr_sources *s, const char *path)
 {
     struct tr_source source = { 0 };
-    if (tr_dir_exists(path))
+    struct stat info;
+    bool is_there = stat(path, &info) == 0;
+    if (is_there && S_ISDIR(info.st_mode))
         return tr_fail(TR_USAGE, "%s: a directory inside a directory or glob is not read; name it by itself", path);
     TR_PASS(kind_of(path, &source));
     TR_PASS(TR_ROOM(s->p, s->n + 1, &s->n_cap, "%zu data files", s->n + 1));
+    source.n_bytes = is_there ? (uint64_t)info.st_size : 0;
     source.path = strdup(path);
     if (!source.path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
@@ -199,6 +202,31 @@ static enum tr_status add_path(struct tr_sources *s, const char *given, const st
     return TR_OK;
 }
 
+/* ---- joined files ---- */
+
+enum { SMALL_BYTES = 64 << 10, FEWEST_JOINED = 64, MOST_JOINED = 4096, MOST_BYTES = 16 << 20 };
+
+static bool is_small_text(const struct tr_source *s)
+{
+    return s->kind == TR_SOURCE_TEXT && ends_with(s->path, ".txt") && s->n_bytes <= SMALL_BYTES;
+}
+
+/* Counted from the first file of a path, so that files added at the end leave the joined shards before them as they
+ * are. */
+static void join_small(struct tr_sources *s)
+{
+    size_t i = 0;
+    while (i < s->n) {
+        uint64_t n_bytes = 0;
+        size_t n = 0;
+        while (n < MOST_JOINED && n_bytes <= MOST_BYTES && i + n < s->n && s->p[i + n].i_path == s->p[i].i_path &&
+               is_small_text(&s->p[i + n]))
+            n_bytes += s->p[i + n++].n_bytes;
+        s->p[i].n_joined = n >= FEWEST_JOINED ? n : 0;
+        i += n ? n : 1;
+    }
+}
+
 enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const struct tr_seals *seals,
                                  struct tr_sources *out)
 {
@@ -212,6 +240,7 @@ enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const
     }
     if (s.n == 0)
         TR_TRY(tr_fail(TR_USAGE, "no data: give --data at least one file, directory or glob"));
+    join_small(&s);
     *out = s;
     s = (struct tr_sources){ 0 };
 out:

@@ -14,6 +14,8 @@ struct tr_source {
     size_t i_path;            /* the path it came from */
     bool is_part;             /* only the records [first, end) of the file are used */
     uint64_t first, end;
+    uint64_t n_bytes; /* on disk, when it was listed */
+    size_t n_joined;  /* > 0: shards are made of this file and those after it in the list together, so many in all */
 };
 
 struct tr_sources {
@@ -25,7 +27,9 @@ struct tr_sources {
  * such end. A file is one split, train. Keeps the order of paths; inside a directory or glob, files are sorted by the
  * bytes of their names. A file that cannot be read as data is refused with its name, because data that is left out
  * silently is the worst surprise. Only hidden files in a directory are ignored, and in a directory of a data set
- * (dataset_dir.h) what is no data. A slice needs the number of records of each file, which is kept as a seal. */
+ * (dataset_dir.h) what is no data. A slice needs the number of records of each file, which is kept as a seal. Many
+ * small text files in a row are joined: a shard and a wait for the disk for each would take far longer than their text.
+ */
 enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const struct tr_seals *seals,
                                  struct tr_sources *out);
 void tr_sources_release(struct tr_sources *s);

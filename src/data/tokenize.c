@@ -139,6 +139,25 @@ static enum tr_status content_hash(const struct tr_tokenize *t, const char *path
     return st;
 }
 
+/* Reads joined files once, for the key and for their shards: a small file is read as quickly as a seal. */
+static enum tr_status read_joined(struct tr_make *m)
+{
+    enum { MOST_BYTES = 1 << 20 }; /* it may have grown since it was listed */
+    TR_PASS(TR_ALLOC(m->texts, m->n, "%zu small files", m->n));
+    for (size_t i = 0; i < m->n; i++) {
+        TR_PASS(tr_file_read(m->source[i].path, MOST_BYTES, &m->texts[i].p, &m->texts[i].n));
+        m->contents[i] = tr_hash(m->texts[i].p, m->texts[i].n);
+    }
+    return TR_OK;
+}
+
+static void release_joined(struct tr_make *m)
+{
+    for (size_t i = 0; m->texts && i < m->n; i++)
+        free(m->texts[i].p);
+    free(m->texts);
+}
+
 static enum tr_status cache_key(struct tr_make *m)
 {
     enum tr_status st = TR_OK;
@@ -147,11 +166,13 @@ static enum tr_status cache_key(struct tr_make *m)
     const struct tr_data_options *o = m->t->options;
     const struct tr_record_rules *r = &m->rules;
     const struct tr_shape_row *row = tr_shape_row(r->shape);
-    tr_hash_hex(m->content, hex);
+    tr_hash_hex(m->n == 1 ? m->contents[0] : tr_hash(m->contents, m->n * sizeof *m->contents), hex);
     tr_str_addf(&s, "trtok %d content %s zip %d shard_tokens %" PRId64 " shape %s", TR_SHARD_VERSION, hex,
                 (int)tr_zip_of(m->source->path), o->shard_tokens, tr_shape_name(r->shape));
     if (m->source->kind == TR_SOURCE_RECORDS && m->source->table != TR_TABLE_JSONL)
         tr_str_addf(&s, " file %s", tr_table_kind_name(m->source->table));
+    if (m->n > 1)
+        tr_str_addf(&s, " files %zu", m->n);
     if (m->source->is_part)
         tr_str_addf(&s, " records %" PRIu64 "-%" PRIu64, m->source->first, m->source->end);
     if (m->source->kind == TR_SOURCE_RECORDS)
@@ -238,15 +259,27 @@ out:
     return st;
 }
 
+/* Tells which files are made, and their bytes. */
+static void tell(const struct tr_make *m)
+{
+    const struct tr_data_options *o = m->t->options;
+    char name[TR_PATH_MAX + 40];
+    uint64_t n_bytes = 0;
+    for (size_t i = 0; i < m->n; i++)
+        n_bytes += m->source[i].n_bytes;
+    if (m->n > 1)
+        (void)tr_format(name, sizeof name, "%s and %zu more", m->source->path, m->n - 1);
+    if (o->on_make)
+        o->on_make(o->on_make_ctx, m->n > 1 ? name : m->source->path, n_bytes);
+}
+
 static enum tr_status make_once(const struct tr_make *m)
 {
     struct tr_tokenize *t = m->t;
     uint64_t before = t->n_skipped;
-    struct stat info;
     if (!t->pool)
         TR_PASS(tr_pool_open(t->options->n_threads, &t->pool));
-    if (t->options->on_make && stat(m->source->path, &info) == 0)
-        t->options->on_make(t->options->on_make_ctx, m->source->path, (uint64_t)info.st_size);
+    tell(m);
     TR_PASS(tr_make_shards(m));
     t->n_skipped = before; /* skipped records are counted when the shards are opened, newly made or not */
     return TR_OK;
@@ -281,19 +314,24 @@ out:
 enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
                                   struct tr_data_file *file)
 {
-    struct tr_make m = { .t = t, .source = source };
+    enum tr_status st = TR_OK;
+    struct tr_make m = { .t = t, .source = source, .n = source->n_joined ? source->n_joined : 1 };
     file->was_cached = true;
-    TR_PASS(choose_rules(t, source, &m.rules));
+    TR_TRY(TR_ALLOC(m.contents, m.n, "the hashes of %zu files", m.n));
+    TR_TRY(choose_rules(t, source, &m.rules));
     file->shape = m.rules.shape;
     file->uses_chat = tr_rules_use_chat(&m.rules);
-    TR_PASS(content_hash(t, source->path, &m.content));
-    TR_PASS(cache_key(&m));
-    TR_PASS(open_or_make(&m, out, file));
-    TR_PASS(read_skips(&m, &t->skips));
+    TR_TRY(m.n > 1 ? read_joined(&m) : content_hash(t, source->path, &m.contents[0]));
+    TR_TRY(cache_key(&m));
+    TR_TRY(open_or_make(&m, out, file));
+    TR_TRY(read_skips(&m, &t->skips));
     t->n_skipped += file->n_skipped;
     if (t->n_skipped > (uint64_t)t->options->max_skipped)
-        return tr_fail(TR_USAGE,
-                       "%s: %" PRIu64 " records were skipped when it was tokenised; max_skipped allows %" PRId64,
-                       source->path, t->n_skipped, t->options->max_skipped);
-    return TR_OK;
+        st =
+            tr_fail(TR_USAGE, "%s: %" PRIu64 " records were skipped when it was tokenised; max_skipped allows %" PRId64,
+                    source->path, t->n_skipped, t->options->max_skipped);
+out:
+    release_joined(&m);
+    free(m.contents);
+    return st;
 }

@@ -36,21 +36,27 @@ struct tr_tokenize {
     struct tr_skip_list skips;
 };
 
-/* Appends the shards of a source of text or records, from the cache or newly made. The key of the cache is made of the
- * file's content, the hash of the tokenizer, and the options that change tokens; names and times do not matter. Sets
- * shape, n_skipped and was_cached of file. */
+/* Appends the shards of a source of text or records, or of the joined files that begin with it, from the cache or newly
+ * made. The key of the cache is made of the file's content, the hash of the tokenizer, and the options that change
+ * tokens; names and times do not matter. Sets shape, n_skipped and was_cached of file. */
 enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
                                   struct tr_data_file *file);
 
 /* ---- shared by tokenize.c and make.c ---- */
 
+struct tr_joined_text {
+    char *p;
+    size_t n;
+};
 struct tr_make {
     struct tr_tokenize *t;
     const struct tr_source *source;
+    size_t n; /* files: 1, or those that are joined with the source */
     struct tr_record_rules rules;
-    struct tr_hash128 content, key;
+    struct tr_hash128 *contents, key; /* contents: of each file */
+    struct tr_joined_text *texts;     /* of each joined file; NULL: one file, which is read while its shards are made */
 };
-/* Reads the source, and writes its shards and its list of skipped records into the cache. */
+/* Reads the files, and writes its shards and its list of skipped records into the cache. */
 enum tr_status tr_make_shards(const struct tr_make *m);
 void tr_skips_name(struct tr_hash128 key, char out[64]); /* in the cache */
 

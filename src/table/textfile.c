@@ -44,6 +44,16 @@ static enum tr_status make_room(struct tr_textfile *f, size_t n)
     return TR_ROOM(f->buf, f->end + n, &f->n_cap, "%s: a line of %zu bytes", f->path, f->end + n);
 }
 
+enum tr_status tr_textfile_of(struct tr_textfile *f, const char *path, const char *p, size_t n)
+{
+    f->path = path;
+    f->begin = f->end = 0; /* the buffer is used again */
+    TR_PASS(make_room(f, n));
+    memcpy(f->buf, p, n);
+    f->end = n;
+    return TR_OK;
+}
+
 /* The next bytes of the file, at most TR_TEXT_CHUNK; *n = 0 at its end. */
 static enum tr_status read_raw(struct tr_textfile *f, char *out, size_t *n)
 {

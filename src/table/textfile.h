@@ -24,6 +24,8 @@ struct tr_textfile {
 
 /* A file whose name ends in .gz or .zst is decompressed. */
 enum tr_status tr_textfile_open(struct tr_textfile *f, const char *path, size_t max_line);
+/* Bytes that were read before, as a file; f is zeroes with fd = -1, or held such a file before. */
+enum tr_status tr_textfile_of(struct tr_textfile *f, const char *path, const char *p, size_t n);
 void tr_textfile_release(struct tr_textfile *f); /* safe on zeroes with fd = -1 */
 
 /* Reads more bytes after those that are left in the buffer (begin may move). *n = 0 at the end of the file. */

@@ -314,6 +314,54 @@ static void a_second_start_reuses_the_cache_and_changed_content_does_not(void **
     tr_tokenizer_close(u.tokenizer);
 }
 
+/* 70 files whose stream is "00$/01$/...". */
+static void put_many(struct scratch *s, struct tr_str *want)
+{
+    char name[32];
+    assert_ok(tr_mkdirs(in_scratch(s, "many")));
+    for (int i = 0; i < 70; i++) {
+        assert_ok(tr_format(name, sizeof name, "many/%02d.txt", i));
+        put_text(s, name, name + 5);
+        tr_str_addf(want, "%s$/", name + 5);
+    }
+}
+
+static void many_small_files_share_a_shard_and_keep_their_names(void **state)
+{
+    struct scratch *s = *state;
+    struct setup u;
+    struct tr_str want = { 0 };
+    struct tr_data *d = NULL;
+    uint64_t first, second;
+    size_t n;
+    setup_init(&u, s);
+    put_many(s, &want);
+    assert_stream(&u, in_scratch(s, "many"), want.p);
+    assert_int_equal(cache_files(&u, ".trtok", &first), 1);
+    const char *path = in_scratch(s, "many");
+    assert_ok(tr_data_open(&path, 1, u.tokenizer, &u.options, &d));
+    const struct tr_data_file *f = tr_data_files(d, &n);
+    assert_int_equal(n, 70);
+    for (size_t i = 0; i < n; i++) {
+        char name[32];
+        assert_ok(tr_format(name, sizeof name, "many/%02zu.txt", i));
+        assert_non_null(strstr(f[i].path, name));
+        assert_true(f[i].n_docs == 1 && f[i].n_tokens == 7 && f[i].i_doc == i && f[i].was_cached);
+    }
+    tr_data_close(d);
+    assert_int_equal(cache_files(&u, ".trtok", &second), 1);
+    assert_true(first == second);
+    /* what is wrong with one of them is told with its name */
+    put_text(s, "many/41.txt", "a text that is longer than a row");
+    u.options.packing = TR_PACK_BESTFIT;
+    u.options.how_long = TR_LONG_REFUSE;
+    assert_refused(tr_data_open(&path, 1, u.tokenizer, &u.options, &d), TR_USAGE, "many/41.txt:1: ");
+    put_text(s, "many/41.txt", "");
+    assert_refused(tr_data_open(&path, 1, u.tokenizer, &u.options, &d), TR_USAGE, "many/41.txt: this file has no doc");
+    tr_str_release(&want);
+    tr_tokenizer_close(u.tokenizer);
+}
+
 /* The key was made of other bytes than those that are read now. */
 static void a_file_that_changes_before_it_is_read_leaves_no_shard(void **state)
 {
@@ -323,9 +371,14 @@ static void a_file_that_changes_before_it_is_read_leaves_no_shard(void **state)
     setup_init(&u, s);
     struct tr_tokenize t = { .tokenizer = u.tokenizer, .options = &u.options, .cache = { u.cache, 0, -1 } };
     struct tr_source source = { .path = (char *)(uintptr_t)put_text(s, "a.txt", "text"), .kind = TR_SOURCE_TEXT };
-    struct tr_make make = { .t = &t, .source = &source, .rules = { .shape = TR_SHAPE_TEXT, .tokenizer = u.tokenizer } };
+    struct tr_hash128 content;
+    struct tr_make make = { .t = &t,
+                            .source = &source,
+                            .n = 1,
+                            .contents = &content,
+                            .rules = { .shape = TR_SHAPE_TEXT, .tokenizer = u.tokenizer } };
     assert_ok(tr_mkdirs(u.cache));
-    assert_ok(tr_textfile_hash(source.path, &make.content));
+    assert_ok(tr_textfile_hash(source.path, &content));
     put_text(s, "a.txt", "next");
     assert_refused(tr_make_shards(&make), TR_IO, "changed while it was being read");
     assert_int_equal(cache_files(&u, ".trtok", &sum), 0);
@@ -397,6 +450,7 @@ int main(void)
         T(what_cannot_be_read_is_refused_by_name),
         T(shards_of_another_tokenizer_are_refused),
         T(a_second_start_reuses_the_cache_and_changed_content_does_not),
+        T(many_small_files_share_a_shard_and_keep_their_names),
         T(a_file_that_changes_before_it_is_read_leaves_no_shard),
         T(a_damaged_or_incomplete_cache_is_made_again),
         T(the_wait_for_a_cache_that_another_process_fills_is_bounded),
