@@ -68,6 +68,7 @@ static double dropout_of(const struct tr_config *cfg)
 static enum tr_status open_model(const struct tr_config *cfg, const struct tr_dirs *from, int64_t rows, int64_t length,
                                  bool is_training, struct tr_model **out)
 {
+    bool wants_logits = !is_training && cfg->verb == TR_VERB_EXPLAIN;
     struct tr_model_options opt = { .rows = rows,
                                     .sequence_length = length,
                                     .dropout = is_training ? dropout_of(cfg) : 0,
@@ -76,7 +77,9 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
                                     .label_smoothing = is_training ? cfg->label_smoothing_factor : 0,
                                     .z_loss = is_training ? cfg->z_loss : 0,
                                     .pair = tr_config_pair(cfg),
-                                    .gives_sums = !is_training && (cfg->eval_choices || tr_config_pair(cfg).loss),
+                                    .gives_sums = !is_training && !wants_logits &&
+                                                  (cfg->eval_choices || tr_config_pair(cfg).loss),
+                                    .wants_logits = wants_logits,
                                     .ignore_keys = cfg->ignore_config_keys,
                                     .takes_names = cfg->verb == TR_VERB_PLAN };
     return tr_dirs_model(from, &opt, is_training, out);
@@ -416,10 +419,12 @@ static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
         s->text = *a->text;
     }
     bool has_reference = tr_pair_needs_reference(tr_config_pair(cfg).loss);
-    bool has_eval = is_training ? cfg->eval_data.n || cfg->eval_split > 0 || cfg->eval_choices || has_reference
-                                : a->use != TR_USE_TEXT;
+    bool explains = cfg->verb == TR_VERB_EXPLAIN; /* one row at a time: logits are large */
+    bool has_eval = is_training
+                        ? cfg->eval_data.n || cfg->eval_split > 0 || cfg->eval_choices || has_reference || explains
+                        : a->use != TR_USE_TEXT;
     if (has_eval) {
-        int64_t rows = is_proof ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
+        int64_t rows = is_proof ? TR_PROOF_ROWS : explains ? 1 : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }

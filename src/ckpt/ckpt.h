@@ -139,6 +139,7 @@ struct tr_saver_options {
     struct tr_pool *pool;   /* its threads copy; NULL: one */
     const char *source_dir; /* where tokenizer and generation files are copied from; NULL: none */
     enum tr_dtype dtype;    /* of the weights */
+    bool only_model;        /* no optimizer state */
     /* Small files beside the weights; copied. They take the place of files of that name in source_dir. The last one is
      * written last, because with it the directory counts as whole: of an adapter that is adapter_config.json, and
      * otherwise config.json, which the saver makes. */

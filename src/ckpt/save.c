@@ -78,7 +78,7 @@ static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, int i, 
 
 static enum tr_status prepare_optim(struct tr_saver *sv)
 {
-    if (!sv->s.ranges)
+    if (!sv->s.ranges || sv->opt.only_model)
         return TR_OK;
     size_t n_max = (size_t)sv->s.states.n * TR_MAX_RANGES * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
@@ -310,7 +310,8 @@ enum tr_status tr_save_snapshot(struct tr_saver *sv)
     struct tr_save_sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
     for (size_t i = 0; i < sv->n_entries; i++)
         TR_PASS(walk_tensor(&k, i));
-    TR_PASS(each_entry(sv, walk_entry, &k));
+    if (sv->optim)
+        TR_PASS(each_entry(sv, walk_entry, &k));
     return tr_failpoint("ckpt.snapshot");
 }
 

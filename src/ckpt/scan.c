@@ -374,7 +374,8 @@ enum tr_status tr_ckpt_scan_below(const char *output_dir, const char *run_id, in
         st = tr_ckpt_verify_sums(path, run_id, out, sums);
         if (st == TR_OK) {
             *out_found = true;
-            note_pointer(output_dir, s.p[i], notes);
+            if (below == INT64_MAX) /* else `latest` may well be a newer one */
+                note_pointer(output_dir, s.p[i], notes);
         } else if (st != TR_IO) {
             goto out; /* a newer format, no memory: falling back would hide it */
         } else {

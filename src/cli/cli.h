@@ -25,6 +25,8 @@ enum tr_status cmd_watch(const struct tr_config *cfg);
 enum tr_status cmd_ctl(const struct tr_config *cfg);
 enum tr_status cmd_doctor(const struct tr_config *cfg);
 enum tr_status cmd_runs(const struct tr_config *cfg);
+enum tr_status cmd_replay(const struct tr_config *cfg);
+enum tr_status cmd_explain(const struct tr_config *cfg);
 enum tr_status runs_diff(const struct tr_config *cfg, const char *a, const char *b); /* of cmd_runs */
 enum tr_status bench_machine(const struct tr_config *cfg);                           /* of cmd_bench */
 struct tr_watch_run;
@@ -32,6 +34,7 @@ struct tr_watch_run;
 enum tr_status watch_screen(struct tr_watch_run *const *runs, size_t n_runs);
 enum tr_status cmd_config(const struct tr_config *cfg);
 enum tr_status cli_bench_disk(const struct tr_config *cfg);
+enum tr_status cli_bench_data(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
 enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds);
 

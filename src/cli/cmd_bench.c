@@ -125,6 +125,8 @@ enum tr_status cmd_bench(const struct tr_config *cfg)
         return bench_machine(cfg);
     if (strcmp(what, "disk") == 0)
         return cli_bench_disk(cfg);
+    if (strcmp(what, "data") == 0)
+        return cli_bench_data(cfg);
     if (strcmp(what, "comm") != 0)
         return tr_verb_misused(TR_VERB_BENCH);
     if (cfg->bytes_max < 1024 || cfg->bytes_max > POINT_BYTES_MAX)

@@ -89,7 +89,9 @@ static enum tr_status data_check(const struct tr_config *cfg)
     struct view v;
     struct tr_proof proof;
     struct tr_str text = { 0 }, json = { 0 };
-    TR_TRY(open_view(cfg, false, &v));
+    struct tr_config whole = *cfg; /* both sides of a split are checked */
+    whole.eval_split = 0;
+    TR_TRY(open_view(&whole, false, &v));
     TR_TRY(tr_data_summary(v.d, &text, &json));
     if (!cfg->json) {
         uint64_t n_rows = tr_data_rows(v.d);

@@ -92,7 +92,7 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
                            .stop_grace_us = cfg->preempt_grace > 0 ? (int64_t)(cfg->preempt_grace * 1e6) + 200000 : 0,
                            .has_mpi = cfg->comm == TR_COMM_MPI,
                            .is_last = true,
-                           .output = cfg->output,
+                           .output = cfg->verb == TR_VERB_REPLAY ? NULL : cfg->output, /* which it only reads */
                            .log_dir = f->log_dir,
                            .out_fd = STDOUT_FILENO,
                            .err_fd = STDERR_FILENO };

@@ -12,11 +12,12 @@ extern char **environ;
 typedef enum tr_status command(const struct tr_config *cfg);
 
 static command *const commands[TR_VERB_COUNT] = {
-    [TR_VERB_CHAT] = cmd_chat,   [TR_VERB_INIT] = cmd_init,     [TR_VERB_TRAIN] = cmd_train,
-    [TR_VERB_PLAN] = cmd_plan,   [TR_VERB_EVAL] = cmd_eval,     [TR_VERB_DATA] = cmd_data,
-    [TR_VERB_CKPT] = cmd_ckpt,   [TR_VERB_CONFIG] = cmd_config, [TR_VERB_GENERATE] = cmd_generate,
-    [TR_VERB_CHECK] = cmd_check, [TR_VERB_BENCH] = cmd_bench,   [TR_VERB_WATCH] = cmd_watch,
-    [TR_VERB_CTL] = cmd_ctl,     [TR_VERB_DOCTOR] = cmd_doctor, [TR_VERB_RUNS] = cmd_runs,
+    [TR_VERB_CHAT] = cmd_chat,     [TR_VERB_INIT] = cmd_init,       [TR_VERB_TRAIN] = cmd_train,
+    [TR_VERB_PLAN] = cmd_plan,     [TR_VERB_EVAL] = cmd_eval,       [TR_VERB_DATA] = cmd_data,
+    [TR_VERB_CKPT] = cmd_ckpt,     [TR_VERB_CONFIG] = cmd_config,   [TR_VERB_GENERATE] = cmd_generate,
+    [TR_VERB_CHECK] = cmd_check,   [TR_VERB_BENCH] = cmd_bench,     [TR_VERB_WATCH] = cmd_watch,
+    [TR_VERB_CTL] = cmd_ctl,       [TR_VERB_DOCTOR] = cmd_doctor,   [TR_VERB_RUNS] = cmd_runs,
+    [TR_VERB_REPLAY] = cmd_replay, [TR_VERB_EXPLAIN] = cmd_explain,
 };
 
 static void write_shown(FILE *to, const char *text, size_t n)

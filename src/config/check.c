@@ -151,6 +151,12 @@ static void check_evaluation(struct loader *l)
             tr_loader_error(l, "%s needs %s", asks[i].name,
                             has_data ? "an evaluation, and eval_strategy is no" : "eval_data or eval_split");
     }
+    if (c->save_only_model && c->verify_restore)
+        tr_loader_error(
+            l, "verify_restore compares what a restart loads, and save_only_model saves nothing that a run can go on "
+               "from; leave one of them out");
+    if (c->save_only_model && c->verb == TR_VERB_TRAIN)
+        tr_loader_notice(l, "save_only_model: a run that is stopped or killed cannot be resumed");
     check_step_count(l, "eval_steps", c->eval_steps);
     check_step_count(l, "save_steps", c->save_steps);
     bool is_by_steps = c->eval_strategy == TR_WHEN_STEPS && c->save_strategy == TR_WHEN_STEPS;

@@ -11,14 +11,17 @@
     X(GENERATE, "generate", "continue a prompt", "")                                                                   \
     X(CHAT, "chat", "talk with a model in the terminal", "")                                                           \
     X(DATA, "data", "what a model will see, and what it saw in a step",                                                \
-      "check --model DIR --data PATH, or show --step N --output RUN --model DIR --data PATH with the run's options")   \
+      "check --model DIR --data PATH, or show OUTPUT --step N")                                                        \
     X(CKPT, "ckpt", "list, show, verify, compare, export, merge or prune checkpoints",                                 \
       "list|newest OUTPUT, show|verify CHECKPOINT, diff CHECKPOINT CHECKPOINT, "                                       \
       "export|reshard CHECKPOINT --output DIR, merge ADAPTER --output DIR, prune OUTPUT --save_total_limit N")         \
     X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
-    X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
+    X(BENCH, "bench", "measure collectives, a disk, the data loader, or this host for --machine",                      \
+      "comm|disk|data|machine")                                                                                        \
     X(CTL, "ctl", "save, stop, pause or change a run while it goes on",                                                \
       "OUTPUT save|stop|pause|resume|eval|sample|set learning_rate=X")                                                 \
+    X(REPLAY, "replay", "make a step of a run again and compare loss, norm and gradients", "OUTPUT --step N")          \
+    X(EXPLAIN, "explain", "samples, tokens and layers behind the loss of a step of a run", "OUTPUT --step N")          \
     X(DOCTOR, "doctor", "what this machine is ready for, and the fix for what it is not", "")                          \
     X(RUNS, "runs", "list the runs of a directory, or compare two", "[DIR], or diff OUTPUT OUTPUT")                    \
     X(WATCH, "watch", "live view of runs, on a terminal or in a browser", "OUTPUT...")                                 \

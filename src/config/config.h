@@ -58,6 +58,7 @@ struct tr_config {
     double price, days;                 /* 0: the machine's; no bound */
     double mttf_hours, restart_minutes; /* 0: the machine's */
     const char *timeline, *memory_picture, *compare;
+    const char *against; /* replay */
     enum tr_count_as conventions;
 
     /* model and data */
@@ -82,8 +83,9 @@ struct tr_config {
     enum tr_long_documents long_documents;
     enum tr_data_proof_choice data_proof;
     int64_t max_skipped;
-    double eval_split; /* share of the rows held out for evaluation */
-    int64_t step;      /* data show */
+    int64_t max_samples, max_eval_samples; /* records of a source; 0: all */
+    double eval_split;                     /* share of the rows held out for evaluation */
+    int64_t step;                          /* data show, replay, explain */
 
     /* batch and length: per_device * accumulation * dp == train_batch_size holds after load */
     int64_t per_device_train_batch_size, gradient_accumulation_steps, train_batch_size;
@@ -149,7 +151,7 @@ struct tr_config {
     int64_t early_stopping_patience;
     double early_stopping_threshold;
     int64_t save_keep_every, max_save_failures;
-    bool save_best, verify_restore;
+    bool save_best, save_only_model, verify_restore;
     enum tr_save_choice async_save;
     double save_wait, save_timeout; /* seconds */
 

@@ -64,7 +64,7 @@ const char *tr_verb_words(enum tr_verb verb); /* what follows it in its usage li
 /* i-th word of a space separated list into buf; false when there are fewer. */
 bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf);
 
-enum level { LEVEL_DEFAULT, LEVEL_DERIVED, LEVEL_ENV, LEVEL_FILE, LEVEL_SET, LEVEL_CLI, LEVEL_COUNT };
+enum level { LEVEL_DEFAULT, LEVEL_DERIVED, LEVEL_RUN, LEVEL_ENV, LEVEL_FILE, LEVEL_SET, LEVEL_CLI, LEVEL_COUNT };
 
 struct origin {
     enum level level;
@@ -121,6 +121,7 @@ void tr_loader_arguments(struct loader *l, int argc, char *const *argv);
 void tr_loader_environment(struct loader *l, char *const *envp);
 void tr_loader_hub(struct loader *l, char *const *envp); /* names of the hub become directories of its cache */
 void tr_loader_recorded(struct loader *l);               /* after all that a user gives */
+void tr_loader_of_run(struct loader *l);                 /* for verbs on a run: its options */
 
 /* Reads text into the option's field of cfg; TR_USAGE with the cause. Lists append. */
 enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg);

@@ -228,6 +228,8 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
         tr_loader_foreign(l, c->pub.args.item + 1, c->pub.args.n - 1);
     else if (c->pub.config != NULL)
         tr_loader_file(l, c->pub.config);
+    if (!c->pub.help && !l->is_nomem)
+        tr_loader_of_run(l);
     if (!c->pub.help && !l->is_nomem && !l->is_import)
         tr_loader_hub(l, envp);
     if (!c->pub.help && !l->is_nomem)

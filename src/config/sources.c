@@ -64,7 +64,7 @@ static bool takes_words(enum tr_verb verb)
 {
     return verb == TR_VERB_DATA || verb == TR_VERB_CKPT || verb == TR_VERB_CHECK || verb == TR_VERB_BENCH ||
            verb == TR_VERB_WATCH || verb == TR_VERB_CTL || verb == TR_VERB_RUNS || verb == TR_VERB_DOCTOR ||
-           verb == TR_VERB_CONFIG;
+           verb == TR_VERB_CONFIG || verb == TR_VERB_REPLAY || verb == TR_VERB_EXPLAIN;
 }
 
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv)

@@ -1,4 +1,5 @@
-/* losses.c - names the packed documents for which a row is too short: file and line, what they lose, what they need. */
+/* losses.c - names documents by file and line: those for which a row is too short, with what they lose and what they
+ * need, and those of a sample. */
 #include "data/data_impl.h"
 
 #include <string.h>
@@ -61,4 +62,27 @@ enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part 
         TR_PASS(tr_skip_list_add(&d->losses, f->path, line, why));
     }
     return TR_OK;
+}
+
+enum tr_status tr_data_where(const struct tr_data *d, uint64_t sample, int64_t token, struct tr_data_record *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_place place = tr_data_place(d, sample);
+    struct tr_walk w = { 0 };
+    struct tr_piece p = { 0 };
+    int64_t end = 0;
+    TR_TRY(tr_walk_begin(&w, place.part, place.row));
+    do {
+        TR_TRY(tr_walk_next(&w, &p));
+        end += p.n;
+    } while (p.n > 0 && end <= token);
+    if (p.n == 0)
+        TR_TRY(tr_fail(TR_USAGE, "sample %" PRIu64 " has no token %" PRId64, sample, token));
+    bool is_stream = place.part->packing == TR_PACK_STREAM;
+    uint64_t doc = is_stream ? w.doc - 1 : p.doc - place.part->first_doc[w.i_shard];
+    const struct tr_data_file *f = find_file(d, w.shard, &doc);
+    *out = (struct tr_data_record){ f->path, line_of(f, &d->skips, doc), doc };
+out:
+    tr_walk_end(&w);
+    return st;
 }

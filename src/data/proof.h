@@ -33,6 +33,14 @@ const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
 /* The first packed documents that lost tokens or were left out: what they lost, and how long a row they need. */
 const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n);
 
+/* The record that a token of a sample comes from. */
+struct tr_data_record {
+    const char *path;
+    int64_t line; /* from 1; 0: the file has no lines, or too many records of it were skipped to tell */
+    uint64_t doc; /* of the file, from 0 */
+};
+enum tr_status tr_data_where(const struct tr_data *d, uint64_t sample, int64_t token, struct tr_data_record *out);
+
 /* The targets among the tokens of the first samples, of at most TR_MASKS_ROWS samples. */
 enum { TR_MASKS_ROWS = 256 };
 struct tr_data_masks {

@@ -171,8 +171,9 @@ static const struct member *root_cause(const struct agent *a)
 
 static int exit_code_of(const struct msg *end)
 {
-    bool is_known = end->sig == 0 && (end->code == TR_EXIT_USAGE || end->code == TR_EXIT_RETRY ||
-                                      end->code == TR_EXIT_STOP || end->code == TR_EXIT_UNSAVED);
+    bool is_known =
+        end->sig == 0 && (end->code == TR_EXIT_NO || end->code == TR_EXIT_USAGE || end->code == TR_EXIT_RETRY ||
+                          end->code == TR_EXIT_STOP || end->code == TR_EXIT_UNSAVED);
     return is_known ? end->code : TR_EXIT_BUG;
 }
 

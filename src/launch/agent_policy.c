@@ -24,7 +24,7 @@ static bool has_moved(const struct progress *from, const struct progress *to)
 struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool has_output, struct progress now)
 {
     struct verdict v = { .exit_code = exit_code };
-    if (exit_code == TR_EXIT_USAGE || exit_code == TR_EXIT_STOP)
+    if (exit_code == TR_EXIT_NO || exit_code == TR_EXIT_USAGE || exit_code == TR_EXIT_STOP)
         return v;
     if (has_moved(&p->reached, &now))
         p->n_stuck = p->n_own = 0;

@@ -103,8 +103,8 @@ static void give_signals_back(const struct launch_job *j)
 
 static int exit_code_of(const struct rank *r)
 {
-    bool is_known = r->sig == 0 && (r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP ||
-                                    r->code == TR_EXIT_UNSAVED);
+    bool is_known = r->sig == 0 && (r->code == TR_EXIT_NO || r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY ||
+                                    r->code == TR_EXIT_STOP || r->code == TR_EXIT_UNSAVED);
     return is_known ? r->code : TR_EXIT_BUG;
 }
 

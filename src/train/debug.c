@@ -187,3 +187,32 @@ enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_obs
     tr_observe_norms(ob, step, d->names, d->norms, (size_t)m->n_params);
     return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s/" TR_NAME_GRAD_NORMS, dir);
 }
+
+enum tr_status tr_debug_norms_cut(const char *dir, int64_t step)
+{
+    char path[TR_PATH_MAX], *line = NULL;
+    size_t n_line = 0;
+    ssize_t n;
+    off_t kept = 0;
+    int fd = -1;
+    TR_PASS(tr_path_join(path, dir, TR_NAME_GRAD_NORMS));
+    if (!tr_file_exists(path))
+        return TR_OK;
+    TR_PASS(tr_out_open(dir, TR_NAME_GRAD_NORMS, TR_OUT_APPEND, &fd));
+    FILE *f = fdopen(fd, "r+");
+    if (!f) {
+        close(fd);
+        return tr_fail(TR_NOMEM, "no memory to read %s", path);
+    }
+    rewind(f);
+    while ((n = getline(&line, &n_line, f)) > 0 && line[n - 1] == '\n') {
+        static const char head[] = "{\"step\":";
+        bool is_line = strncmp(line, head, sizeof head - 1) == 0;
+        if (!is_line || strtoll(line + sizeof head - 1, NULL, 10) > step)
+            break;
+        kept += n;
+    }
+    free(line);
+    bool is_cut = ftruncate(fileno(f), kept) == 0;
+    return fclose(f) == 0 && is_cut ? TR_OK : tr_fail(TR_IO, "cannot cut %s back to step %" PRId64, path, step);
+}

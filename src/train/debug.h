@@ -15,4 +15,8 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step);
  * in the last step. */
 enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, int64_t step);
 
+/* Removes the lines of steps after `step`, and a line that a crash has torn, so that a resumed run writes them once. No
+ * file: nothing. */
+enum tr_status tr_debug_norms_cut(const char *dir, int64_t step);
+
 #endif

@@ -51,7 +51,7 @@ void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out)
     uint64_t texts = copied_bytes(s->from.text) + TEXTS_BYTES;
     uint64_t shard = weights < TR_HF_SHARD_BYTES || s->from.adapter ? weights : TR_HF_SHARD_BYTES;
     *out = (struct tr_disk_need){ .model_bytes = weights + texts,
-                                  .checkpoint_bytes = weights + optim + texts,
+                                  .checkpoint_bytes = weights + (s->cfg->save_only_model ? 0 : optim) + texts,
                                   .file_bytes = shard > optim / n_ranks ? shard : optim / n_ranks };
 }
 

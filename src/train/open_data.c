@@ -77,6 +77,15 @@ out:
     return st == TR_OK ? TR_OK : tr_fail_at(st, "no place for the cache of tokens, name one with --output: ");
 }
 
+/* The first n records of a source, as the path would say it: "PATH#SPLIT[:n]". */
+static enum tr_status first_records(const char *path, int64_t n, char out[TR_PATH_MAX])
+{
+    const char *split = tr_file_exists(path) || tr_dir_exists(path) ? NULL : strrchr(path, '#');
+    if (split && strchr(split, '['))
+        return tr_fail(TR_USAGE, "%s has a slice already; leave it or max_samples %" PRId64 " out", path, n);
+    return tr_format(out, TR_PATH_MAX, "%s%s[:%" PRId64 "]", path, split ? "" : "#", n);
+}
+
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
                             bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
                             struct tr_data **out)
@@ -86,10 +95,14 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     struct tr_data_options opt = data_options(cfg, s, list, is_training);
     const char **paths = calloc(list->n, sizeof *paths), **maps = calloc(list->n, sizeof *maps);
     double *weights = calloc(list->n, sizeof *weights);
-    if (!paths || !maps || !weights)
+    int64_t most = list == &cfg->data && cfg->verb != TR_VERB_EVAL ? cfg->max_samples : cfg->max_eval_samples;
+    char(*cut)[TR_PATH_MAX] = calloc(list->n, sizeof *cut);
+    if (!paths || !maps || !weights || !cut)
         TR_TRY(tr_fail(TR_NOMEM, "data: out of memory"));
     for (size_t i = 0; i < list->n; i++) {
-        paths[i] = list->item[i].path;
+        if (most > 0)
+            TR_TRY(first_records(list->item[i].path, most, cut[i]));
+        paths[i] = most > 0 ? cut[i] : list->item[i].path;
         maps[i] = list->item[i].map;
         weights[i] = list->item[i].weight;
     }
@@ -112,5 +125,6 @@ out:
     free(paths);
     free(maps);
     free(weights);
+    free(cut);
     return st;
 }

@@ -6,6 +6,7 @@
  * leave the choice to the next start, which costs a restart, and a person where none is left.
  */
 #include "train/train_impl.h"
+#include <stdlib.h>
 
 enum { CAUSE_WORDS = 64 };
 
@@ -65,7 +66,7 @@ static enum tr_status blame(const struct tr_trainer *t, enum tr_status st, bool 
     return tr_fail(*is_bad ? TR_IO : st, "%s%s", *is_bad ? "changed after it was verified: " : "", why);
 }
 
-static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums, bool *is_bad)
+static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums, bool *is_bad, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
@@ -74,7 +75,7 @@ static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums, boo
     t->loaded = (struct tr_load_result){ 0 };
     TR_TRY(tr_failpoint("resume.verified"));
     TR_TRY(tr_ckpt_lease(t->checkpoint.path, &t->lease));
-    TR_TRY(tr_state_load(t->checkpoint.path, sums, &t->state, &t->inputs));
+    TR_TRY(tr_state_load(t->checkpoint.path, sums, &t->state, &t->inputs, notes));
     TR_TRY(tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf));
     TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf, &t->loaded));
 out:
@@ -93,7 +94,8 @@ enum tr_status tr_trainer_load_step(struct tr_trainer *t, int64_t step)
     TR_TRY(tr_ckpt_verify_sums(path, NULL, &info, &sums));
     store.sums = sums;
     TR_TRY(tr_dirs_restore(&t->s->from, &store, path, buf));
-    TR_TRY(tr_load_optim(&store, path, buf, NULL));
+    if (!t->cfg->save_only_model)
+        TR_TRY(tr_load_optim(&store, path, buf, NULL));
 out:
     tr_sums_close(sums);
     return st;
@@ -110,7 +112,7 @@ static enum tr_status resume_newest(struct tr_trainer *t, struct tr_str *notes)
     enum tr_status st = TR_OK;
     const struct tr_run_state fresh = t->state;
     struct tr_sums *sums = NULL;
-    int64_t below = INT64_MAX;
+    int64_t below = t->use == TR_TRAINER_REPLAYS ? t->below : INT64_MAX;
     bool has_base = false;
     for (;;) {
         bool is_agreed = false, is_bad = false;
@@ -122,7 +124,7 @@ static enum tr_status resume_newest(struct tr_trainer *t, struct tr_str *notes)
             if (!has_base)
                 TR_TRY(load_base(t));
             has_base = true;
-            st = load(t, sums, &is_bad);
+            st = load(t, sums, &is_bad, notes);
             if (!is_bad)
                 TR_TRY(st);
             TR_TRY(share_failure(t, is_bad, &is_bad, notes));
@@ -142,7 +144,7 @@ out:
     return st;
 }
 
-static enum tr_status resume_named(struct tr_trainer *t, const char *dir)
+static enum tr_status resume_named(struct tr_trainer *t, const char *dir, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     struct tr_sums *sums = NULL;
@@ -150,19 +152,39 @@ static enum tr_status resume_named(struct tr_trainer *t, const char *dir)
     TR_TRY(tr_ckpt_verify_sums(dir, NULL, &t->checkpoint, &sums));
     t->has_checkpoint = true;
     TR_TRY(load_base(t));
-    TR_TRY(load(t, sums, &is_bad));
+    TR_TRY(load(t, sums, &is_bad, notes));
 out:
     tr_sums_close(sums);
     return st;
 }
 
+/* Has the run a checkpoint from which the step can be replayed? */
+static enum tr_status has_below(const struct tr_trainer *t, bool *out)
+{
+    int64_t *steps = NULL;
+    size_t n = 0;
+    *out = false;
+    TR_PASS(tr_ckpt_steps(t->cfg->output, &steps, &n));
+    for (size_t i = 0; i < n; i++)
+        *out |= steps[i] < t->below;
+    free(steps);
+    return TR_OK;
+}
+
 enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes)
 {
     const char *resume = t->cfg->resume_from_checkpoint;
-    if (strcmp(resume, "auto") == 0)
+    bool is_there = false;
+    bool is_auto = strcmp(resume, "auto") == 0, is_named = !is_auto && strcmp(resume, "none") != 0;
+    if (t->use == TR_TRAINER_REPLAYS)
+        TR_PASS(has_below(t, &is_there));
+    if (t->use == TR_TRAINER_REPLAYS ? is_there : is_auto)
         TR_PASS(resume_newest(t, notes));
-    else if (strcmp(resume, "none") != 0)
-        TR_PASS(resume_named(t, resume));
+    if (is_named && !t->has_checkpoint) /* a replay: the checkpoint of another run that this one began with */
+        TR_PASS(resume_named(t, resume, notes));
+    if (t->use == TR_TRAINER_REPLAYS && t->has_checkpoint && t->state.step >= t->below)
+        return tr_fail(TR_USAGE, "step %" PRId64 " was made before %s, with which the run began; replay it there",
+                       t->below, t->checkpoint.path);
     if (t->has_checkpoint) {
         t->first_step = t->steps_done = t->state.step;
         t->tokens_done = t->state.tokens;

@@ -94,6 +94,7 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
                                      .pool = tr_exec_pool(opt->e),
                                      .source_dir = opt->s->from.text,
                                      .dtype = opt->s->save_dtype,
+                                     .only_model = opt->s->cfg->save_only_model,
                                      .pages = base + c->memory.pages,
                                      .staging = c->opt.stages_saves ? base + c->memory.copy : NULL,
                                      .staging_bytes = c->memory.bytes[TR_A_STAGING] - c->memory.copy };

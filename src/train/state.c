@@ -155,6 +155,8 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     else
         tr_str_addf(out, "null");
     add_amax(s->amax, out);
+    if (in->cfg->save_only_model)
+        tr_str_addf(out, ", \"only_model\": true");
     tr_str_addf(out, ", \"overrides\": ");
     tr_ledger_write(&s->ledger, out);
     tr_str_addf(out, ", \"best\": ");
@@ -207,41 +209,73 @@ enum tr_status tr_state_check_allowed(const struct tr_config *cfg)
     return st;
 }
 
-static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inputs *in)
+/* May the run have another length? Yes, where the steps that were made would have had the same rates: then the run is
+ * what one of the new length would be after them. */
+static bool keeps_rates(const struct tr_config *cfg, int64_t step, int64_t was, int64_t is)
+{
+    for (int64_t k = 0; k < step; k++)
+        if (tr_lr_at(cfg, k, was) != tr_lr_at(cfg, k, is))
+            return false;
+    return was > 0;
+}
+
+struct input_diff {
+    struct tr_str text, names; /* of inputs that may not differ */
+};
+
+/* One input that differs: refused, or said. */
+static void judge_input(const cJSON *old, const cJSON *now, int64_t step, const struct tr_run_inputs *in,
+                        struct input_diff *d, struct tr_str *notes)
+{
+    char *was = cJSON_PrintUnformatted(old), *is = cJSON_PrintUnformatted(now);
+    bool is_length = strcmp(now->string, "schedule_steps") == 0 && cJSON_IsNumber(old);
+    if (in->may_differ)
+        tr_str_addf(notes, "another run than the one that is replayed: %s was %s, is %s\n", now->string,
+                    was ? was : "?", is ? is : "?");
+    else if (is_length && keeps_rates(in->cfg, step, (int64_t)old->valuedouble, in->total_steps))
+        tr_str_addf(notes, "the run was to have %s steps and has %s now; the learning rates so far are the same\n",
+                    was ? was : "?", is ? is : "?");
+    else {
+        tr_str_addf(&d->text, "%s%s was %s, is %s", d->text.n ? "; " : "", now->string, was ? was : "?", is ? is : "?");
+        tr_str_addf(&d->names, "%s%s", d->names.n ? "," : "", now->string);
+    }
+    cJSON_free(was);
+    cJSON_free(is);
+}
+
+static enum tr_status compare_inputs(const cJSON *saved, int64_t step, const struct tr_run_inputs *in,
+                                     struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
-    struct tr_str text = { 0 }, diff = { 0 }, names = { 0 };
+    struct input_diff d = { 0 };
+    struct tr_str text = { 0 };
     cJSON *now = NULL;
     TR_TRY(add_inputs(in, &text));
     TR_TRY(tr_json_parse(text.p, text.n, "inputs", &now));
     for (const cJSON *k = now->child; k; k = k->next) {
         const cJSON *old = cJSON_GetObjectItemCaseSensitive(saved, k->string);
         /* an absent input: an older build did not know it */
-        if (!old || same_item(k, old) || is_allowed(in->cfg, k->string))
-            continue;
-        char *was = cJSON_PrintUnformatted(old), *is = cJSON_PrintUnformatted(k);
-        tr_str_addf(&diff, "%s%s was %s, is %s", diff.n ? "; " : "", k->string, was ? was : "?", is ? is : "?");
-        tr_str_addf(&names, "%s%s", names.n ? "," : "", k->string);
-        cJSON_free(was);
-        cJSON_free(is);
+        if (old && !same_item(k, old) && !is_allowed(in->cfg, k->string))
+            judge_input(old, k, step, in, &d, notes);
     }
     const cJSON *batch = cJSON_GetObjectItemCaseSensitive(saved, "train_batch_size");
-    if (diff.n && cJSON_IsNumber(batch) && (int64_t)batch->valuedouble != in->cfg->train_batch_size)
-        tr_str_addf(
-            &diff, " (%" PRId64 " rows x %" PRId64 " micro-batches x dp %" PRId64 "; --train_batch_size %.0f keeps it)",
-            in->cfg->per_device_train_batch_size, in->cfg->gradient_accumulation_steps, in->cfg->dp,
-            batch->valuedouble);
-    if (diff.n)
+    if (d.text.n && cJSON_IsNumber(batch) && (int64_t)batch->valuedouble != in->cfg->train_batch_size)
+        tr_str_addf(&d.text,
+                    " (%" PRId64 " rows x %" PRId64 " micro-batches x dp %" PRId64
+                    "; --train_batch_size %.0f keeps it)",
+                    in->cfg->per_device_train_batch_size, in->cfg->gradient_accumulation_steps, in->cfg->dp,
+                    batch->valuedouble);
+    if (d.text.n)
         st = tr_fail(
             TR_USAGE,
             "resume: inputs changed: %s; restore them, allow it with --allow_change %s, or start a new --output from "
             "this checkpoint with --model",
-            diff.p, names.p);
+            d.text.p, d.names.p);
 out:
     cJSON_Delete(now);
     tr_str_release(&text);
-    tr_str_release(&diff);
-    tr_str_release(&names);
+    tr_str_release(&d.text);
+    tr_str_release(&d.names);
     return st;
 }
 
@@ -312,7 +346,7 @@ static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_his
 }
 
 enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct tr_run_state *s,
-                             const struct tr_run_inputs *in)
+                             const struct tr_run_inputs *in, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX], *text = NULL;
@@ -327,6 +361,12 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     if (schema > STATE_SCHEMA)
         TR_TRY(tr_fail(TR_USAGE, "%s: format %" PRId64 " is newer than this build's %d; use a newer trireme", path,
                        schema, STATE_SCHEMA));
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "only_model")))
+        TR_TRY(tr_fail(
+            TR_USAGE,
+            "%s was saved with save_only_model: a run cannot go on from it; a new one starts from it with --model %s "
+            "and another --output",
+            dir, dir));
     TR_TRY(tr_json_str(j, "run", true, &run));
     TR_TRY(tr_json_int(j, "generation", true, 0, INT64_C(1) << 52, &generation));
     TR_TRY(tr_json_int(j, "step", true, 0, INT64_C(1) << 52, &step));
@@ -337,7 +377,7 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(read_scaler(j, step, &s->scaler));
     TR_TRY(tr_ledger_read(cJSON_GetObjectItemCaseSensitive(j, "overrides"), path, &s->ledger));
     TR_TRY(read_amax(j, step, s->amax));
-    TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
+    TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), step, in, notes));
     if (step > in->total_steps)
         TR_TRY(tr_fail(TR_USAGE,
                        "%s: step %" PRId64 " is past the %" PRId64

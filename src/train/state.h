@@ -40,16 +40,17 @@ struct tr_run_inputs {
     const struct tr_param_groups *groups;
     int64_t total_steps;
     const struct tr_base_id *base; /* NULL: the run trains no adapter */
+    bool may_differ;               /* a replay: other inputs are said, not refused */
 };
 /* Does every name of --allow_change name an input? Else TR_USAGE lists the inputs. */
 enum tr_status tr_state_check_allowed(const struct tr_config *cfg);
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
-/* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule,
- * precision), naming
- * every difference, unless --allow_change names it (C14). Refuses a checkpoint of a newer format (C15). */
-/* sums: of dir when it was verified. */
+/* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule, precision),
+ * naming every difference, unless --allow_change names it (C14). A longer or shorter run, and in a replay every
+ * difference, is a line of notes instead. Refuses a checkpoint of a newer format (C15). sums: of dir when it was
+ * verified. */
 enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct tr_run_state *s,
-                             const struct tr_run_inputs *in);
+                             const struct tr_run_inputs *in, struct tr_str *notes);
 /* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */
 void tr_origin_write(struct tr_str *out);
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, struct tr_history *history, int64_t step,

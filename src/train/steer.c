@@ -31,16 +31,25 @@ static enum tr_status share_ledger(struct tr_trainer *t, struct tr_ledger *l)
     return st;
 }
 
-enum tr_status tr_trainer_steer_open(struct tr_trainer *t)
+enum tr_status tr_trainer_control_open(struct tr_trainer *t)
+{
+    bool is_first = tr_trainer_is_first(t), is_new = strcmp(t->cfg->resume_from_checkpoint, "none") == 0;
+    if (is_first && is_new)
+        TR_PASS(tr_out_remove(t->cfg->output, TR_NAME_CONTROL)); /* of another run */
+    if (is_first && tr_control_open(t->cfg->output, &t->control) != TR_OK) {
+        tr_observe_message(t->ob, tr_error_text());
+        tr_error_clear(); /* the run goes on without requests */
+    }
+    return TR_OK;
+}
+
+enum tr_status tr_trainer_ledger_open(struct tr_trainer *t)
 {
     struct tr_ledger *l = &t->state.ledger, file = { 0 };
     char text[160];
-    bool is_first = tr_trainer_is_first(t), is_new = strcmp(t->cfg->resume_from_checkpoint, "none") == 0;
     t->now = *t->cfg;
     t->evaluated_step = -1;
-    if (is_first && is_new)
-        TR_PASS(tr_out_remove(t->cfg->output, TR_NAME_CONTROL)); /* of another run */
-    if (is_first)
+    if (tr_trainer_is_first(t))
         TR_PASS(tr_ledger_load(t->cfg->output, &file));
     tr_ledger_merge(l, &file);
     TR_PASS(share_ledger(t, l));
@@ -48,10 +57,6 @@ enum tr_status tr_trainer_steer_open(struct tr_trainer *t)
         TR_PASS(tr_format(text, sizeof text, "%s is %g from step %" PRId64 " on, as a request has set it",
                           tr_control_key_name(l->entry[i].key), l->entry[i].value, l->entry[i].step + 1));
         tr_observe_message(t->ob, text);
-    }
-    if (is_first && tr_control_open(t->cfg->output, &t->control) != TR_OK) {
-        tr_observe_message(t->ob, tr_error_text());
-        tr_error_clear(); /* the run goes on without requests */
     }
     return TR_OK;
 }

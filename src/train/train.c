@@ -35,7 +35,7 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
     return TR_OK;
 }
 
-static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **out, double *wait_s)
+enum tr_status tr_trainer_batch(struct tr_trainer *t, int64_t step, struct tr_step_batch **out, double *wait_s)
 {
     int64_t start = tr_clock_us();
     enum tr_status st = TR_TIMEOUT;
@@ -45,7 +45,23 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
     *wait_s = (double)(tr_clock_us() - start) * 1e-6;
     if (st == TR_TIMEOUT && may_stop && tr_stop_wanted())
         return tr_fail(TR_STOPPED, "stopped by a signal while waiting for data");
+    TR_BUG_ON(st == TR_OK && (!*out || (*out)->step != (uint64_t)step));
     return st;
+}
+
+enum tr_status tr_trainer_values(struct tr_trainer *t, const struct tr_step_batch *b, float values[TR_STEP_COUNT],
+                                 double *kl)
+{
+    const struct tr_scaler *scaler = &t->state.scaler;
+    int64_t step = (int64_t)b->step;
+    const struct tr_config *cfg = tr_trainer_options(t, step);
+    tr_step_values(cfg, step, t->total_steps, b->n_targets, values);
+    TR_PASS(tr_measure_kl(t->e, t->data, b->first_sample, b->first_sample + b->n_samples,
+                          t->cfg->per_device_eval_batch_size, tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes, kl));
+    values[TR_STEP_KL] = (float)*kl;
+    if (scaler->scale > 0)
+        tr_step_scale(cfg, step, scaler->scale, scaler->n_skipped, values);
+    return TR_OK;
 }
 
 enum { STILL_STEPS = 10, LOG_TAIL_BYTES = 1 << 20 };
@@ -62,22 +78,15 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     tr_phase_step(step + 1);
     tr_phase_enter(TR_PHASE_DATA, TR_PLACE_NONE, 0);
     TR_TRY(tr_failpoint("train.data"));
-    TR_TRY(next_batch(t, &b, &wait_s));
-    TR_BUG_ON(!b || b->step != (uint64_t)step);
+    TR_TRY(tr_trainer_batch(t, step, &b, &wait_s));
     if (b->n_targets == 0)
         TR_TRY(tr_fail(TR_USAGE,
                        "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64
                        ": no token of this batch has a loss, so nothing can be learnt from it; `trireme data show "
-                       "--step %" PRId64 "` shows it",
-                       step + 1, b->first_sample, b->first_sample + b->n_samples - 1, step + 1));
+                       "%s --step %" PRId64 "` shows it",
+                       step + 1, b->first_sample, b->first_sample + b->n_samples - 1, t->cfg->output, step + 1));
     const struct tr_scaler scaler = t->state.scaler; /* the scale of this step, before it changes */
-    const struct tr_config *cfg = tr_trainer_options(t, step);
-    tr_step_values(cfg, step, t->total_steps, b->n_targets, values);
-    TR_TRY(tr_measure_kl(t->e, t->data, b->first_sample, b->first_sample + b->n_samples,
-                         t->cfg->per_device_eval_batch_size, tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes, &kl));
-    values[TR_STEP_KL] = (float)kl;
-    if (scaler.scale > 0)
-        tr_step_scale(cfg, step, scaler.scale, scaler.n_skipped, values);
+    TR_TRY(tr_trainer_values(t, b, values, &kl));
     int64_t begin = tr_clock_us();
     TR_TRY(tr_trace_before(t->trace, step + 1));
     st = tr_numbers_step(t->numbers, b, values, &r, &verdict);

@@ -86,6 +86,60 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
 enum tr_status tr_check_output(const struct tr_config *cfg); /* may a run begin in cfg->output? Writes nothing */
 enum tr_status tr_train(const struct tr_config *cfg);
 enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *watch, struct tr_eval_result *out);
+
+/* A step of the run in cfg->output, made again (replay.c): cfg->step. */
+struct tr_replay_numbers {
+    bool exists;
+    double loss, grad_norm;
+};
+struct tr_fingerprint { /* of gradients, by parameter */
+    int n;
+    char **name; /* NULL: it does not learn */
+    double *norm;
+    uint64_t *hash; /* equal hashes: equal bits, on any layout */
+};
+struct tr_replay {
+    int64_t step, from; /* from: steps of the checkpoint that it began with; 0: the start of the run */
+    struct tr_replay_numbers made, recorded;
+    bool is_equal;     /* to the record, to the bit */
+    int64_t first_off; /* the first step on the way that is not as recorded; -1: none */
+    struct tr_fingerprint gradients;
+    bool is_first; /* this rank reports for all */
+};
+enum tr_status tr_replay(const struct tr_config *cfg, struct tr_replay *out);
+void tr_replay_release(struct tr_replay *r);
+bool tr_replay_same(double a, double b); /* are two numbers the same, as a log can tell them? */
+
+/* What is behind the loss of a step (explain.c): its samples and tokens by loss, and its layers by gradient norm beside
+ * those of the steps around it. Losses are without dropout and noise. */
+enum { TR_EXPLAIN_SAMPLES = 5, TR_EXPLAIN_TOKENS = 10, TR_EXPLAIN_LAYERS = 5, TR_EXPLAIN_TEXT = 48 };
+struct tr_explain_loss {
+    uint64_t sample;
+    int64_t token;                                       /* in the row; of a sample: its first target */
+    int32_t id;                                          /* of a token */
+    int64_t n_targets;                                   /* of a sample */
+    double loss;                                         /* of a sample: the mean over its targets */
+    char text[TR_EXPLAIN_TEXT], before[TR_EXPLAIN_TEXT]; /* of a token, and of those before it */
+    char path[TR_PATH_MAX];                              /* of the record */
+    int64_t line;                                        /* 0: unknown */
+};
+struct tr_explain_layer {
+    char name[32];
+    double norm, usual; /* usual: the median of other steps */
+};
+struct tr_explain {
+    int64_t step, from;
+    struct tr_replay_numbers made, recorded;
+    double usual_loss, usual_norm; /* medians of n_logged steps of the log around it */
+    int n_logged, n_around;        /* n_around: steps that layers are compared with */
+    int64_t n_targets;
+    double loss; /* mean over all targets, as they are listed here */
+    struct tr_explain_loss sample[TR_EXPLAIN_SAMPLES], token[TR_EXPLAIN_TOKENS];
+    struct tr_explain_layer layer[TR_EXPLAIN_LAYERS];
+    int n_samples, n_tokens, n_layers;
+};
+enum tr_status tr_explain(const struct tr_config *cfg, struct tr_explain *out);
+
 /* A model that continues token ids, with its key/value cache. */
 struct tr_generator;
 /* tok limits the ids that can be picked (a vocabulary may be padded) and gives the stop token; NULL: neither. */

@@ -11,8 +11,13 @@
 #include "train/saving.h"
 #include "train/train.h"
 
+/* A replay makes steps of a run again: it changes nothing in the output directory. */
+enum tr_trainer_use { TR_TRAINER_RUNS, TR_TRAINER_REPLAYS };
+
 struct tr_trainer {
     const struct tr_config *cfg;
+    enum tr_trainer_use use;
+    int64_t below, stop; /* a replay begins with a checkpoint of a step below this one, and ends after that one */
     struct tr_setup *s;
     struct tr_pool *pool;
     struct tr_device dev;
@@ -55,7 +60,7 @@ struct tr_trainer {
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
     int64_t lap_us;  /* when the current stage of the start began */
-    char start[256]; /* how long the earlier stages took, as JSON */
+    char start[512]; /* how long the earlier stages took, as JSON */
 };
 
 static inline bool tr_trainer_is_first(const struct tr_trainer *t)
@@ -69,8 +74,10 @@ enum tr_status tr_trainer_open(struct tr_trainer *t);
 void tr_trainer_close(struct tr_trainer *t);
 /* resume.c: chooses the checkpoint to go on from, the same on all ranks, and loads it. notes: what was passed over. */
 enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes);
-/* steer.c: the values that were set in earlier starts of the run; rank 0 opens its mailbox. */
-enum tr_status tr_trainer_steer_open(struct tr_trainer *t);
+/* steer.c: rank 0 opens its mailbox. */
+enum tr_status tr_trainer_control_open(struct tr_trainer *t);
+/* The values that were set in earlier starts of the run. */
+enum tr_status tr_trainer_ledger_open(struct tr_trainer *t);
 /* The values of this step. */
 const struct tr_config *tr_trainer_options(struct tr_trainer *t, int64_t step);
 /* Called by all ranks after each step: has any rank received a stop signal, is there time to save before its deadline,
@@ -88,6 +95,11 @@ static inline bool tr_trainer_evaluates(const struct tr_trainer *t)
 {
     return t->eval_data || t->choices || t->sampler;
 }
+
+/* train.c: the next batch, and the values of its step. Waits for the loader at most ten minutes. */
+enum tr_status tr_trainer_batch(struct tr_trainer *t, int64_t step, struct tr_step_batch **out, double *wait_s);
+enum tr_status tr_trainer_values(struct tr_trainer *t, const struct tr_step_batch *b, float values[TR_STEP_COUNT],
+                                 double *kl);
 
 /* due.c: is an evaluation, is a checkpoint due after this step? Records an evaluation; is the run to end early? */
 bool tr_due_eval(const struct tr_trainer *t, int64_t step);

@@ -54,7 +54,7 @@ static enum tr_status read_data(struct tr_trainer *t)
     t->s->on_make_ctx = early;
     TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
-    if (t->cfg->eval_data.n || t->cfg->eval_split > 0)
+    if (t->use == TR_TRAINER_RUNS && (t->cfg->eval_data.n || t->cfg->eval_split > 0))
         TR_TRY(tr_open_data(t->cfg, t->s, t->cfg->eval_data.n ? &t->cfg->eval_data : &t->cfg->data, false, cache,
                             &t->tok, &t->eval_data));
     TR_TRY(count_steps(t));
@@ -161,9 +161,7 @@ static enum tr_status check_kind(const struct tr_trainer *t)
 static enum tr_status check_inputs(const struct tr_trainer *t)
 {
     const char *resume = t->cfg->resume_from_checkpoint;
-    enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
-    if (st == TR_OK)
-        st = tr_check_output(t->cfg);
+    enum tr_status st = tr_check_output(t->cfg);
     if (st == TR_OK)
         st = check_kind(t);
     if (st != TR_OK || strcmp(resume, "auto") == 0)
@@ -196,13 +194,18 @@ static enum tr_status open_setup(struct tr_trainer *t)
     TR_PASS(tr_setup_open_advised(t->cfg, -1, &t->s));
     TR_PASS(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
-    TR_PASS(tr_state_check_allowed(t->cfg));
+    TR_PASS(tr_mesh_fits(&t->s->env, t->s->axis));
+    TR_PASS(tr_room_check(t->s->compiled, t->s, NULL));
+    return tr_self_test(&t->arithmetic);
+}
+
+static enum tr_status open_checks(struct tr_trainer *t)
+{
     const struct tr_track_options trackers = trackers_of(t, NULL);
+    TR_PASS(tr_state_check_allowed(t->cfg));
     TR_PASS(tr_track_check(&trackers));
     TR_PASS(check_inputs(t));
-    TR_PASS(tr_room_check(t->s->compiled, t->s, NULL));
-    TR_PASS(tr_disk_check(t->s, t->cfg->max_steps));
-    return tr_self_test(&t->arithmetic);
+    return tr_disk_check(t->s, t->cfg->max_steps);
 }
 
 static void close_setup(struct tr_trainer *t)
@@ -222,10 +225,10 @@ static void close_device(struct tr_trainer *t)
 
 static enum tr_status open_data(struct tr_trainer *t)
 {
-    enum tr_status st = read_data(t);
-    if (st == TR_OK)
-        st = tr_disk_check(t->s, t->total_steps);
-    return st == TR_OK ? tr_failpoint("train.has_data") : st;
+    TR_PASS(read_data(t));
+    if (t->use == TR_TRAINER_RUNS)
+        TR_PASS(tr_disk_check(t->s, t->total_steps));
+    return tr_failpoint("train.has_data");
 }
 
 static void close_data(struct tr_trainer *t)
@@ -235,13 +238,17 @@ static void close_data(struct tr_trainer *t)
     tr_tokenizer_close(t->tok);
 }
 
-/* Opens the mesh. The first rank locks the output directory before anything is written. */
 static enum tr_status open_join(struct tr_trainer *t)
 {
-    const char *output = t->cfg->output;
     TR_PASS(open_mesh(t));
     TR_PASS(tr_failpoint("train.has_joined"));
-    TR_PASS(tr_room_check_hosts(t->mesh, t->s));
+    return tr_room_check_hosts(t->mesh, t->s);
+}
+
+/* The first rank locks the output directory before anything is written. */
+static enum tr_status open_output(struct tr_trainer *t)
+{
+    const char *output = t->cfg->output;
     if (tr_trainer_is_first(t)) {
         TR_PASS(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
         TR_PASS(tr_ckpt_sweep(output, NULL));
@@ -295,6 +302,14 @@ static enum tr_status open_reference(struct tr_trainer *t)
     return TR_OK;
 }
 
+static void show_notes(struct tr_trainer *t, const struct tr_str *notes)
+{
+    if (notes->n == 0 || !tr_str_ok(notes))
+        return;
+    notes->p[notes->n - 1] = 0; /* removes the last line end */
+    tr_observe_message(t->ob, notes->p);
+}
+
 /* Opens the log of the run, truncated to the step that it resumes from. Only the first rank writes it. */
 static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
 {
@@ -305,6 +320,8 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
     TR_TRY(tr_path_join(t->events_path, t->cfg->output, TR_NAME_EVENTS));
     if (is_first)
         TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
+    if (is_first)
+        TR_TRY(tr_debug_norms_cut(t->cfg->output, t->first_step));
     struct tr_observe_options opt = { .run = t->state.run_id,
                                       .term = tr_term_detect(t->cfg->json ? STDERR_FILENO : STDOUT_FILENO),
                                       .json = t->cfg->json && is_first,
@@ -317,10 +334,7 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
     if (!is_first)
         opt.term.fd = -1;
     TR_TRY(tr_observe_open(&opt, &t->ob));
-    if (notes->n) {
-        notes->p[notes->n - 1] = 0; /* removes the last line end */
-        tr_observe_message(t->ob, notes->p);
-    }
+    show_notes(t, notes);
 out:
     tr_str_release(&config);
     return st;
@@ -329,36 +343,58 @@ out:
 static enum tr_status open_checkpoint(struct tr_trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
-    enum tr_status st = TR_OK;
-    struct tr_str notes = { 0 };
-    tr_str_add(&notes, t->join_notes.p ? t->join_notes.p : "", t->join_notes.n);
     if (cfg->sdc_check)
-        TR_TRY(tr_exec_check_sums(t->e));
+        TR_PASS(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
-        TR_TRY(tr_debug_open(t->e, &t->debug));
+        TR_PASS(tr_debug_open(t->e, &t->debug));
     t->state.amax = tr_exec_amax(t->e);
-    t->inputs = (struct tr_run_inputs){ cfg,           t->data,        t->tok,
-                                        &t->s->groups, t->total_steps, t->s->from.adapter ? &t->base : NULL };
+    t->inputs = (struct tr_run_inputs){ .cfg = cfg,
+                                        .data = t->data,
+                                        .tok = t->tok,
+                                        .groups = &t->s->groups,
+                                        .total_steps = t->total_steps,
+                                        .base = t->s->from.adapter ? &t->base : NULL,
+                                        .may_differ = t->use == TR_TRAINER_REPLAYS };
     if (t->s->from.adapter)
-        TR_TRY(tr_base_id_of(t->s->from.base, &t->base));
-    TR_TRY(tr_trainer_resume(t, &notes));
-    if (tr_trainer_is_first(t))
-        TR_TRY(begin_generation(t, &notes));
-    TR_TRY(tr_failpoint("train.has_checkpoint"));
-    TR_TRY(open_log(t, &notes));
-    TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
-out:
-    tr_str_release(&notes);
-    return st;
+        TR_PASS(tr_base_id_of(t->s->from.base, &t->base));
+    TR_PASS(tr_trainer_resume(t, &t->join_notes));
+    return tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers);
 }
 
 static void close_checkpoint(struct tr_trainer *t)
 {
-    tr_observe_close(t->ob);
     tr_debug_close(t->debug);
     tr_numbers_close(t->numbers);
     tr_ckpt_release(&t->lease);
     free(t->state.origin);
+}
+
+/* The generation begins, and the log of the run is cut back to the step that it goes on from. */
+static enum tr_status open_generation(struct tr_trainer *t)
+{
+    if (tr_trainer_is_first(t))
+        TR_PASS(begin_generation(t, &t->join_notes));
+    TR_PASS(tr_failpoint("train.has_checkpoint"));
+    return open_log(t, &t->join_notes);
+}
+
+/* What is found on the way goes to stderr, and no file is written. */
+static enum tr_status open_view(struct tr_trainer *t)
+{
+    struct tr_observe_options opt = { .run = t->state.run_id,
+                                      .term = tr_term_detect(STDERR_FILENO),
+                                      .quiet = t->cfg->quiet,
+                                      .total_steps = t->total_steps };
+    if (!tr_trainer_is_first(t))
+        opt.term.fd = -1;
+    TR_PASS(tr_observe_open(&opt, &t->ob));
+    show_notes(t, &t->join_notes);
+    return TR_OK;
+}
+
+static void close_log(struct tr_trainer *t)
+{
+    tr_observe_close(t->ob);
 }
 
 /* Reports what a user should know before the first step. */
@@ -402,17 +438,14 @@ static enum tr_status open_rest(struct tr_trainer *t)
                                             t->has_checkpoint && tr_trainer_is_first(t) ? t->checkpoint.path : NULL };
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, t->has_color };
-    tr_ckpt_release(&t->lease);
     TR_PASS(tr_failpoint("train.has_loaded"));
     TR_PASS(tr_saving_open(&saving, &t->saving));
     if (cfg->eval_choices)
         TR_PASS(tr_choices_open(cfg->eval_choices, t->s, t->tok, &t->choices));
     if (cfg->sample_prompts)
         TR_PASS(tr_sampler_open(t->e, t->s, t->tok, &t->sampler));
-    TR_PASS(tr_trainer_steer_open(t));
+    TR_PASS(tr_trainer_control_open(t));
     TR_PASS(tr_prove_data(&proof, t->ob));
-    TR_PASS(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
-                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_flops_per_token(&t->s->compiled->place);
     if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
@@ -429,7 +462,6 @@ static enum tr_status open_rest(struct tr_trainer *t)
 
 static void close_rest(struct tr_trainer *t)
 {
-    tr_loader_close(t->loader);
     tr_saving_close(t->saving);
     tr_choices_close(t->choices);
     tr_sampler_close(t->sampler);
@@ -437,27 +469,49 @@ static void close_rest(struct tr_trainer *t)
     tr_trace_close(t->trace);
 }
 
+static enum tr_status open_loader(struct tr_trainer *t)
+{
+    tr_ckpt_release(&t->lease);
+    TR_PASS(tr_trainer_ledger_open(t));
+    return tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+                          tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader);
+}
+
+static void close_loader(struct tr_trainer *t)
+{
+    tr_loader_close(t->loader);
+}
+
 /* Stages are opened in this order and closed in reverse. A close is safe on a stage that was not opened. The event
- * `start` reports how long each stage took. */
+ * `start` reports how long each stage took. A replay writes nothing, and leaves out the stages that do. */
+enum { RUNS = 1 << TR_TRAINER_RUNS, REPLAYS = 1 << TR_TRAINER_REPLAYS, ALWAYS = RUNS | REPLAYS };
 static const struct {
     const char *name;
+    int use;
     enum tr_status (*open)(struct tr_trainer *t);
     void (*close)(struct tr_trainer *t); /* NULL: the stage holds nothing of its own */
 } stages[] = {
-    { "setup", open_setup, close_setup },
-    { "device", open_device, close_device },
-    { "data", open_data, close_data },
-    { "join", open_join, close_join },
-    { "memory", open_memory, close_memory },
-    { "reference", open_reference, NULL },
-    { "checkpoint", open_checkpoint, close_checkpoint },
-    { "weights", open_weights, NULL },
-    { "rest", open_rest, close_rest },
+    { "setup", ALWAYS, open_setup, close_setup },
+    { "checks", RUNS, open_checks, NULL },
+    { "device", ALWAYS, open_device, close_device },
+    { "data", ALWAYS, open_data, close_data },
+    { "join", ALWAYS, open_join, close_join },
+    { "output", RUNS, open_output, NULL }, /* closed with the mesh */
+    { "memory", ALWAYS, open_memory, close_memory },
+    { "reference", ALWAYS, open_reference, NULL },
+    { "checkpoint", ALWAYS, open_checkpoint, close_checkpoint },
+    { "log", RUNS, open_generation, close_log },
+    { "view", REPLAYS, open_view, close_log },
+    { "weights", ALWAYS, open_weights, NULL },
+    { "rest", RUNS, open_rest, close_rest },
+    { "loader", ALWAYS, open_loader, close_loader },
 };
 
 enum tr_status tr_trainer_open(struct tr_trainer *t)
 {
     for (size_t i = 0; i < TR_COUNT_OF(stages); i++) {
+        if (!(stages[i].use >> t->use & 1))
+            continue;
         TR_PASS(stages[i].open(t));
         tr_trainer_lap(t, stages[i].name);
     }
@@ -467,6 +521,6 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
 void tr_trainer_close(struct tr_trainer *t)
 {
     for (size_t i = TR_COUNT_OF(stages); i-- > 0;)
-        if (stages[i].close)
+        if (stages[i].close && (stages[i].use >> t->use & 1))
             stages[i].close(t);
 }

@@ -3,6 +3,7 @@
 #include "train/train_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { PLANNED_SPANS = 4096 };
 struct planned_spans {
@@ -90,11 +91,14 @@ enum tr_status tr_trainer_report_config(struct tr_trainer *t)
     tr_config_json(t->cfg, true, &options);
     tr_str_addf(&fields,
                 "\"total_steps\":%" PRId64 ",\"first_step\":%" PRId64 ",\"model_type\":\"%s\",\"parameters\":%" PRId64
-                ",\"world\":%d,\"options\":",
+                ",\"world\":%d",
                 t->total_steps, t->first_step, t->s->model->arch->model_type, (int64_t)t->s->model->n_elements,
                 t->mesh->world);
+    char directory[TR_PATH_MAX];
     bool is_short = tr_str_ok(&options) && options.n < TR_EVENT_MAX_BYTES - 4096;
-    tr_str_addf(&fields, "%s", is_short ? options.p : "null");
+    if (getcwd(directory, sizeof directory)) /* where relative paths of the options begin */
+        tr_str_member(&fields, ",\"directory\":", directory);
+    tr_str_addf(&fields, ",\"options\":%s", is_short ? options.p : "null");
     if (tr_str_ok(&fields))
         tr_observe_note(t->ob, "config", fields.p, NULL);
     else

@@ -58,3 +58,52 @@ refused 'early_stopping_patience needs eval_data or eval_split' --early_stopping
 refused 'load_best_model_at_end needs checkpoints that are evaluated' --eval_split 0.2 --load_best_model_at_end --eval_steps 3 --save_steps 4
 refused 'eval_steps 2.5 is neither' --eval_split 0.2 --eval_steps 2.5
 [ ! -e none ] || fail "a refused run wrote something"
+
+# A run becomes longer: said where the steps that were made keep their rates, refused where they would have had others. The bits are those of a run that was so long from the start.
+wsd=(--lr_scheduler_type wsd --warmup_steps 2 --decay_steps 3 --save_steps 4)
+run --output long "${wsd[@]}" --max_steps 16
+run --output grown "${wsd[@]}" --max_steps 12
+rm -rf grown/checkpoint-12
+"$TRIREME" train "${options[@]}" "${wsd[@]}" --output grown --max_steps 16 --resume >run.log 2>run.err || fail "$(cat run.err)"
+grep -q 'the run was to have 12 steps and has 16 now; the learning rates so far are the same' run.log run.err || fail "$(cat run.log run.err)"
+same long/model.safetensors grown/model.safetensors
+run --output linear --max_steps 12 --save_steps 4
+expect 2 "$TRIREME" train "${options[@]}" --output linear --max_steps 16 --save_steps 4 --resume
+grep -q 'schedule_steps was 12, is 16' stderr || fail "$(cat stderr)"
+run --output linear --max_steps 16 --save_steps 4 --resume --allow_change schedule_steps
+
+# Checkpoints of the model alone: no optimizer state, the same weights, the best of them at the end, and no resume.
+run --output whole --max_steps 6 --save_steps 2 --eval_steps 2 --load_best_model_at_end
+run --output alone --max_steps 6 --save_steps 2 --eval_steps 2 --load_best_model_at_end --save_only_model
+[ -e whole/checkpoint-4/trireme/optim-0000-of-0001.safetensors ] || fail "no optimizer state: this tests nothing"
+[ -z "$(find alone -name 'optim-*')" ] || fail "save_only_model saved the optimizer: $(find alone -name 'optim-*')"
+same whole/checkpoint-4/model.safetensors alone/checkpoint-4/model.safetensors
+same whole/model.safetensors alone/model.safetensors
+"$TRIREME" ckpt verify alone/checkpoint-4 >/dev/null || fail "the checkpoint does not verify"
+expect 2 "$TRIREME" train "${options[@]}" --output alone --max_steps 8 --resume
+grep -q 'was saved with save_only_model' stderr || fail "$(cat stderr)"
+
+# The first records of each source, of training and of evaluation.
+run --output few --max_steps 2 --max_samples 7 --eval_data train.jsonl --max_eval_samples 3 --eval_split 0
+"$TRIREME" data check --model model --data train.jsonl --max_samples 7 --json >few.json
+python3 -c "import json; d = json.load(open('few.json')); assert d['documents'] == 7, d" || fail "$(cat few.json)"
+python3 - <<'PY' || fail "max_eval_samples"
+import json
+tokens = sum(len(json.loads(l)["text"]) for l in list(open("train.jsonl"))[:3])
+e = [json.loads(l) for l in open("few/events.jsonl")]
+assert [x["tokens"] for x in e if x["event"] == "eval"] == [tokens], tokens
+PY
+refused 'train.jsonl#\[:9\] has a slice already' --data 'train.jsonl#[:9]' --max_samples 3
+
+# grad_norms.jsonl of a run that was killed and resumed has each step once.
+TR_FAIL=train.before_step:kill:6 "$TRIREME" train "${options[@]}" --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 >/dev/null 2>&1 && fail "was not killed"
+printf '{"step":6,"no' >>norms/grad_norms.jsonl
+run --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 --resume
+[ "$(sed 's/.*"step":\([0-9]*\).*/\1/' norms/grad_norms.jsonl | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 " ] || fail "$(cut -c1-20 norms/grad_norms.jsonl)"
+
+# The loader alone.
+expect 0 "$TRIREME" bench data --model model --data train.jsonl --sequence_length 32 --seconds 0.1 --output bench --json
+python3 -c "import json; b = json.load(open('stdout')); assert b['rows'] > 90 and b['steps'] > 1 and abs(b['tokens_per_s'] / b['rows_per_s'] - 32) < 0.1, b" ||
+    fail "$(cat stdout)"
+expect 2 "$TRIREME" bench data --model model
+grep -q 'bench data needs --model DIR' stderr || fail "$(cat stderr)"
