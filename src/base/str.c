@@ -201,8 +201,8 @@ static const char *escape(const char *text, bool keeps_lines, char *buf, size_t 
             n_one = (size_t)snprintf(one, sizeof one, "\\x%02x", (unsigned)c);
             len = 1;
         } else if (len == 3 && turns_direction((const unsigned char *)text + i)) {
-            n_one = (size_t)snprintf(one, sizeof one, "\\u20%02x",
-                                     text[i + 1] == '\x80' ? text[i + 2] & 0x3fu : (text[i + 2] & 0x3fu) + 0x40u);
+            unsigned low = (unsigned char)text[i + 2] & 0x3fu;
+            n_one = (size_t)snprintf(one, sizeof one, "\\u20%02x", text[i + 1] == '\x80' ? low : low + 0x40u);
         } else {
             memcpy(one, text + i, len);
             n_one = len;
