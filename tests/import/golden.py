@@ -221,8 +221,9 @@ CASES = [
       "lora_r": 8, "lora_alpha": 32, "lora_dropout": 0.05, "recompute": "block", "dtype": "bfloat16", "learning_rate": 2e-5}, ["dataset_name"], [], []),
     ("trl, transformers 5 names", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\nmax_length: 64\npacking: false\n"
                                              "activation_checkpointing: false\nactivation_checkpointing_kwargs: {every_n_layers: 2}\nlabel_smoothing_factor: 0.1\n"},
-     {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "sequence_length": 64, "packing": "none", "recompute": "none"},
-     ["activation_checkpointing_kwargs.every_n_layers", "dataset_name"], ["label_smoothing_factor"], []),
+     {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "sequence_length": 64, "packing": "none", "recompute": "none",
+      "label_smoothing_factor": 0.1},
+     ["activation_checkpointing_kwargs.every_n_layers", "dataset_name"], [], []),
     ("trl full", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\ngradient_checkpointing: false\n"
                             "completion_only_loss: false\nlora_r: 8\n"},
      {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "recompute": "none", "train_on": "all", "sequence_length": 1024, "packing": "none"},
