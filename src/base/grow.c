@@ -9,7 +9,8 @@ enum { FIRST = 16 };
 
 enum tr_status tr_alloc(void *array, size_t size, size_t n, const char *fmt, ...)
 {
-    void *p = calloc(n ? n : 1, size);
+    size_t bytes;
+    void *p = tr_mul_size(n, size, &bytes) ? calloc(n ? n : 1, size) : NULL;
     va_list args;
     va_start(args, fmt);
     enum tr_status st = p ? TR_OK : tr_fail_memory(fmt, args);

@@ -39,15 +39,17 @@ static void open_module(struct tr_module *m)
     if (!tr_module_find(m, path))
         return;
     void *so = dlopen(path, RTLD_LAZY | (m->is_global ? RTLD_GLOBAL : RTLD_LOCAL));
-    const char *stamp = so ? dlsym(so, TR_MODULE_STAMP_SYMBOL) : NULL;
-    const char *error = so ? NULL : dlerror();
-    if (so && stamp && strcmp(stamp, tr_module_stamp) == 0)
+    const char *(*stamp_of)(void) = NULL;
+    if (so)
+        *(void **)&stamp_of = dlsym(so, TR_MODULE_STAMP_SYMBOL);
+    const char *stamp = stamp_of ? stamp_of() : NULL, *error = so ? NULL : dlerror();
+    if (so && stamp && strcmp(stamp, tr_module_stamp()) == 0)
         m->handle = so;
     else if (so)
         (void)snprintf(m->why, sizeof m->why,
                        "%s comes from another build (%.64s; this program is %s); install both from one release, or "
                        "build both again",
-                       path, stamp ? stamp : "it has no stamp", tr_module_stamp);
+                       path, stamp ? stamp : "it has no stamp", tr_module_stamp());
     else
         (void)snprintf(m->why, sizeof m->why, "%s: %s", path, error ? error : "no reason given");
 }

@@ -27,6 +27,6 @@ const void *tr_module_symbol(struct tr_module *m, const char *symbol);
 bool tr_module_find(struct tr_module *m, char path[TR_PATH_MAX]);
 
 #define TR_MODULE_STAMP_SYMBOL "tr_module_stamp"
-extern const char tr_module_stamp[]; /* module_stamp.c: the release and a hash of shared sources */
+const char *tr_module_stamp(void); /* module_stamp.c: the release and a hash of shared sources */
 
 #endif

@@ -30,7 +30,7 @@ void cli_version(void)
     for (size_t i = 0; tr_column_at(i); i++)
         if (tr_column_at(i)->kernel)
             printf(" %s", tr_column_at(i)->name);
-    printf("\nmodules %s", tr_module_stamp); /* what a module must be made from */
+    printf("\nmodules %s", tr_module_stamp()); /* what a module must be made from */
     printf("\nlibraries");
     for (size_t i = 0; i < TR_COUNT_OF(libraries); i++)
         printf("%s %s %s", i ? "," : "", libraries[i].name, libraries[i].version);

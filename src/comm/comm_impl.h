@@ -15,10 +15,6 @@ struct tr_comm_above {
 };
 #define TR_COMM_ABOVE_SYMBOL "tr_comm_of_module"
 
-/* front.c: has every rank posted the operation t of an engine with peers? Does not wait; a fault is left to the wait.
- */
-bool tr_front_is_over(struct tr_comm *c, tr_ticket t);
-
 /* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
  * be one of the inputs. The bits are the same for any instruction set, any n_out and any division of [0, count). */
 void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,

@@ -366,19 +366,6 @@ enum tr_status tr_front_wait(struct tr_comm *base, tr_ticket t)
     return st;
 }
 
-bool tr_front_is_over(struct tr_comm *base, tr_ticket t)
-{
-    struct tr_front_comm *c = (struct tr_front_comm *)base;
-    const struct tr_front_op *op = &c->ops[t % TR_FRONT_OPS_MAX];
-    bool has_moved = false;
-    tr_front_enter(c->w);
-    if (is_open(op, t))
-        (void)tr_front_advance(c->w, &has_moved); /* a fault stays for the wait */
-    bool is_over = !is_open(op, t);
-    tr_front_leave(c->w);
-    return is_over;
-}
-
 enum tr_status tr_front_run(struct tr_comm *base, const struct tr_coll *coll)
 {
     struct tr_front_comm *c = (struct tr_front_comm *)base;

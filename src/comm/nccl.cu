@@ -8,7 +8,6 @@
  */
 #include "comm/nccl_impl.cuh"
 #include <stdlib.h>
-#include <unistd.h>
 
 static struct nccl_comm *nccl_of(struct tr_comm *c)
 {
@@ -125,73 +124,23 @@ static void mark(struct nccl_comm *c, tr_ticket t, const struct tr_coll *x, enum
         c->base.tracer->mark(c->base.tracer, &c->base, t, x, mark, stream);
 }
 
-/* Behind the work that the compute stream had at the post. */
-static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op)
+static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op, const struct tr_coll *x)
 {
-    const struct tr_coll *x = &op->coll;
+    struct nccl_world *w = c->w;
     const struct nccl_link *l = link_of(c, x);
-    if (cudaStreamWaitEvent(l->stream, op->ready, 0) != cudaSuccess)
+    struct tr_coll on_host = *x;
+    on_host.is_elsewhere = true;
+    TR_PASS(tr_comm_post(c->host, &on_host, &op->host));
+    if (cudaEventRecord(w->ready, w->compute) != cudaSuccess ||
+        cudaStreamWaitEvent(l->stream, w->ready, 0) != cudaSuccess)
         return tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu: %s", cudaGetErrorString(cudaGetLastError()));
     mark(c, op->ticket, x, TR_MARK_START, l->stream);
-    enum tr_status st = l->comm ? tr_nccl_result(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(c->w);
+    enum tr_status st = l->comm ? tr_nccl_result(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
     mark(c, op->ticket, NULL, TR_MARK_END, l->stream);
     if (st == TR_OK && cudaEventRecord(op->done, l->stream) != cudaSuccess)
         st = tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu after %s", tr_coll_name(x->kind));
-    op->since_us = tr_clock_us();
     op->on_device = st == TR_OK;
     return st;
-}
-
-/* Messages of a link start in the order of their posts, which is the order in which the host engine matches them. */
-enum tr_status tr_nccl_start_held(struct nccl_world *w)
-{
-    enum tr_status st = TR_OK;
-    for (struct nccl_comm *c = w->comms; c && w->n_held; c = c->next)
-        for (tr_ticket t = c->n_posted > N_OPS_MAX ? c->n_posted - N_OPS_MAX : 0;
-             t < c->n_posted && w->n_held && st == TR_OK; t++) {
-            struct nccl_op *op = &c->ops[t % N_OPS_MAX];
-            if (!op->is_held || !tr_front_is_over(c->host, op->host))
-                continue;
-            op->is_held = false;
-            w->n_held--;
-            st = put_on_device(c, op);
-        }
-    return st;
-}
-
-/* A kernel of the library spins on the GPU until its peer's runs too, and the first launch of any other kernel may wait
- * for all that run (CUDA loads code when it is first used). A receive that is posted ahead of the arithmetic that makes
- * the peer send would then never end. So a message is put on the device when both ranks have posted it: the two kernels
- * need nothing else to end. Collectives of all ranks need no such rule: every rank posts them in the same order. */
-static enum tr_status post_on_device(struct nccl_comm *c, struct nccl_op *op)
-{
-    struct tr_coll on_host = op->coll;
-    on_host.is_elsewhere = true;
-    TR_PASS(tr_comm_post(c->host, &on_host, &op->host));
-    if (cudaEventRecord(op->ready, c->w->compute) != cudaSuccess)
-        return tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu: %s", cudaGetErrorString(cudaGetLastError()));
-    op->is_held = is_pair(&op->coll);
-    c->w->n_held += op->is_held;
-    return op->is_held ? TR_OK : put_on_device(c, op);
-}
-
-/* The place of the next operation. The one that it had, N_OPS_MAX posts ago, is matched by now, or a wait for it fails.
- */
-static enum tr_status next_op(struct nccl_comm *c, const struct tr_coll *x, struct nccl_op **out)
-{
-    struct nccl_op *op = *out = &c->ops[c->n_posted % N_OPS_MAX];
-    if (op->is_held) {
-        TR_PASS(tr_comm_wait(c->host, op->host));
-        TR_PASS(tr_nccl_start_held(c->w));
-    }
-    cudaEvent_t ready = op->ready, done = op->done;
-    *op = nccl_op{};
-    op->ticket = c->n_posted++;
-    op->coll = *x;
-    op->ready = ready;
-    op->done = done;
-    op->since_us = tr_clock_us();
-    return TR_OK;
 }
 
 static enum tr_status post(struct tr_comm *base, const struct tr_coll *x, tr_ticket *out)
@@ -207,19 +156,24 @@ static enum tr_status post(struct tr_comm *base, const struct tr_coll *x, tr_tic
     }
     if (st != TR_OK)
         return st;
-    struct nccl_op *op = NULL;
     pthread_mutex_lock(&w->lock);
-    st = next_op(c, x, &op);
-    if (st == TR_OK && on_device && base->size == 1)
+    tr_ticket t = c->n_posted++;
+    struct nccl_op *op = &c->ops[t % N_OPS_MAX];
+    cudaEvent_t done = op->done;
+    *op = nccl_op{};
+    op->ticket = t;
+    op->done = done;
+    op->kind = x->kind;
+    op->site = x->site;
+    op->posted_us = tr_clock_us();
+    if (on_device && base->size == 1)
         st = copy(c, x);
-    else if (st == TR_OK && on_device)
-        st = post_on_device(c, op);
-    else if (st == TR_OK)
+    else if (on_device)
+        st = put_on_device(c, op, x);
+    else
         st = tr_comm_post(c->host, x, &op->host);
-    if (st == TR_OK)
-        st = tr_nccl_start_held(w);
     pthread_mutex_unlock(&w->lock);
-    *out = op->ticket;
+    *out = t;
     return st;
 }
 
@@ -241,35 +195,13 @@ static enum tr_status hold_up(struct nccl_comm *c, cudaEvent_t done)
                             : tr_nccl_raise(c, TR_IO, "no wait on a stream of the gpu: %s", cudaGetErrorString(e));
 }
 
-static enum tr_status start_held(struct nccl_world *w)
-{
-    pthread_mutex_lock(&w->lock);
-    enum tr_status st = tr_nccl_start_held(w);
-    pthread_mutex_unlock(&w->lock);
-    return st;
-}
-
-/* Until the ranks have posted it. Others that are held may be matched first, and their peers may need them to come
- * here: for a while this thread looks, then the watcher does, and the host engine bounds the wait. */
-static enum tr_status wait_on_host(struct nccl_comm *c, const struct nccl_op *op)
-{
-    int64_t until = tr_clock_us() + TR_NCCL_LOOK_US;
-    while (c->w->n_held && !tr_front_is_over(c->host, op->host) && tr_clock_us() < until) {
-        TR_PASS(tr_nccl_fault(c->w));
-        TR_PASS(start_held(c->w));
-        usleep(10);
-    }
-    TR_PASS(tr_comm_wait(c->host, op->host));
-    return start_held(c->w);
-}
-
 static enum tr_status wait_for(struct tr_comm *base, tr_ticket t)
 {
     struct nccl_comm *c = nccl_of(base);
     struct nccl_op *op = &c->ops[t % N_OPS_MAX];
     enum tr_status st = tr_nccl_fault(c->w);
     if (st == TR_OK && op->ticket == t && base->size > 1) /* else a later operation took its place, and ends after it */
-        st = wait_on_host(c, op);
+        st = tr_comm_wait(c->host, op->host);
     if (st == TR_OK && op->on_device) {
         mark(c, t, NULL, TR_MARK_WAIT, c->w->compute);
         st = hold_up(c, op->done);
@@ -385,6 +317,8 @@ static void close_world(struct nccl_world *w)
     tr_nccl_stop_watcher(w);
     for (int i = 0; i < w->n_pieces; i++)
         (void)cudaFree(w->piece[i].base);
+    if (w->ready)
+        (void)cudaEventDestroy(w->ready);
     (void)cudaFree(w->spot);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->fault_lock);
@@ -421,8 +355,9 @@ static enum tr_status open_above(struct tr_comm *host, const struct tr_comm_env 
     (void)pthread_mutex_init(&w->fault_lock, NULL);
     enum tr_status st = tr_nccl_load(&w->fn);
     if (st == TR_OK &&
-        (cudaGetDevice(&w->ordinal) != cudaSuccess || cudaMalloc((void **)&w->spot, 1024) != cudaSuccess))
-        st = tr_fail(TR_NOMEM, "the gpu refused 1 KiB of memory for communication; is it full?");
+        (cudaGetDevice(&w->ordinal) != cudaSuccess || cudaMalloc((void **)&w->spot, 1024) != cudaSuccess ||
+         cudaEventCreateWithFlags(&w->ready, cudaEventDisableTiming) != cudaSuccess))
+        st = tr_fail(TR_NOMEM, "the gpu refused 1 KiB of memory and an event for communication; is it full?");
     if (st == TR_OK)
         st = tr_nccl_neighbours(host);
     if (st == TR_OK)

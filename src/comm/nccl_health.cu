@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { NAP_US_MAX = 2000, N_CHECKS = 50, CHECK_US = 20 * 1000 };
+enum { LOOK_US = 50 * 1000, NAP_US_MAX = 2000, N_CHECKS = 50, CHECK_US = 20 * 1000 };
 
 enum tr_status tr_nccl_fault(const struct nccl_world *w)
 {
@@ -93,12 +93,12 @@ static void look_at_ops(struct nccl_comm *c, int64_t now_us)
         if (cudaEventQuery(op->done) == cudaSuccess) {
             op->is_over = true;
             w->moved_us = now_us;
-        } else if (now_us - (op->since_us > w->moved_us ? op->since_us : w->moved_us) > w->timeout_us) {
+        } else if (now_us - (op->posted_us > w->moved_us ? op->posted_us : w->moved_us) > w->timeout_us) {
             (void)tr_nccl_raise(
                 c, TR_TIMEOUT,
                 "%s #%llu at \"%s\" did not end on the gpu within %.1f s, although no rank is known to be "
                 "gone: is a link down?",
-                tr_coll_name(op->coll.kind), (unsigned long long)op->ticket, op->coll.site ? op->coll.site : "",
+                tr_coll_name(op->kind), (unsigned long long)op->ticket, op->site ? op->site : "",
                 (double)w->timeout_us * 1e-6);
             return;
         }
@@ -140,12 +140,10 @@ static void *watch(void *arg)
     struct nccl_world *w = (struct nccl_world *)arg;
     (void)cudaSetDevice(w->ordinal);
     while (!w->is_closing) {
-        usleep(TR_NCCL_LOOK_US);
+        usleep(LOOK_US);
         pthread_mutex_lock(&w->lock);
         if (w->fault == TR_OK && !w->is_closing)
             look(w);
-        if (w->fault == TR_OK && !w->is_closing) /* a caller that the device holds up starts none itself */
-            (void)tr_nccl_start_held(w);
         if (w->fault != TR_OK && !w->is_aborted)
             abort_links(w);
         pthread_mutex_unlock(&w->lock);

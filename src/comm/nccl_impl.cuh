@@ -41,7 +41,6 @@ struct nccl_api {
 };
 
 enum { N_OPS_MAX = 128, N_SPANS_MAX = 256, N_PIECES_MAX = 16, NCCL_TEXT_MAX = 1024, N_LINKS = 5 };
-enum { TR_NCCL_LOOK_US = 50 * 1000 }; /* between two looks of the watcher */
 
 /* A communicator of the library with the stream its operations run on, one after the other. */
 struct nccl_link {
@@ -56,11 +55,11 @@ enum nccl_link_id { LINK_ALL, LINK_TO_NEXT, LINK_FROM_PREV, LINK_TO_PREV, LINK_F
 
 struct nccl_op {
     tr_ticket ticket, host; /* host: the ticket in the host engine, which compares signatures */
-    bool is_held;           /* posted here, and not on the device until the peer has posted it too */
     bool on_device, is_over;
-    int64_t since_us; /* posted, or started on the device */
-    struct tr_coll coll;
-    cudaEvent_t ready, done; /* ready: what the compute stream had when it was posted */
+    int64_t posted_us;
+    enum tr_coll_kind kind;
+    const char *site;
+    cudaEvent_t done;
 };
 
 struct nccl_span { /* a time in which the compute stream waits */
@@ -96,8 +95,8 @@ struct nccl_world {
     } piece[N_PIECES_MAX]; /* reserved: a buffer in one of them is on the device */
     int n_pieces;
     char *spot; /* a few bytes for the first messages */
+    cudaEvent_t ready;
     struct nccl_comm *comms;
-    int n_held; /* messages that are not on the device yet */
     pthread_mutex_t lock, fault_lock;
     pthread_t watcher;
     bool has_watcher, is_aborted;
@@ -113,9 +112,6 @@ enum tr_status tr_nccl_raise(struct nccl_comm *c, enum tr_status st, const char 
 enum tr_status tr_nccl_result(struct nccl_comm *c, const struct nccl_link *l, ncclResult_t r, const char *what);
 enum tr_status tr_nccl_start_watcher(struct nccl_world *w);
 void tr_nccl_stop_watcher(struct nccl_world *w);
-
-/* nccl.cu: puts the held messages on the device whose peers have posted them too. With the lock. */
-enum tr_status tr_nccl_start_held(struct nccl_world *w);
 
 /* nccl_links.cu: communicators of the library. */
 enum tr_status tr_nccl_load(struct nccl_api *fn);

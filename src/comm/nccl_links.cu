@@ -169,8 +169,7 @@ static bool make_events(struct nccl_comm *c)
 {
     bool is_ok = true;
     for (int i = 0; i < N_OPS_MAX && is_ok; i++)
-        is_ok = cudaEventCreateWithFlags(&c->ops[i].ready, cudaEventDisableTiming) == cudaSuccess &&
-                cudaEventCreateWithFlags(&c->ops[i].done, cudaEventDisableTiming) == cudaSuccess;
+        is_ok = cudaEventCreateWithFlags(&c->ops[i].done, cudaEventDisableTiming) == cudaSuccess;
     for (int i = 0; i < N_SPANS_MAX && is_ok; i++)
         is_ok = cudaEventCreate(&c->spans[i].from) == cudaSuccess && cudaEventCreate(&c->spans[i].to) == cudaSuccess;
     return is_ok;
@@ -233,10 +232,8 @@ void tr_nccl_close_links(struct nccl_comm *c)
 {
     for (int i = 0; i < N_LINKS; i++)
         close_link(c->w, &c->link[i]);
-    for (int i = 0; i < N_OPS_MAX && c->has_events; i++) {
-        (void)cudaEventDestroy(c->ops[i].ready);
+    for (int i = 0; i < N_OPS_MAX && c->has_events; i++)
         (void)cudaEventDestroy(c->ops[i].done);
-    }
     for (int i = 0; i < N_SPANS_MAX && c->has_events; i++) {
         (void)cudaEventDestroy(c->spans[i].from);
         (void)cudaEventDestroy(c->spans[i].to);

@@ -37,7 +37,7 @@ stamp=$("$TRIREME" --version | sed -n 's/^modules //p')
 module() { # DIR STAMP: a device that refuses to open, by a function of the program
     cat >module.c <<C
 #include "device/device.h"
-const char tr_module_stamp[] = "$2";
+const char *tr_module_stamp(void) { return "$2"; }
 static bool is_present(void) { return true; }
 static enum tr_status refuse(struct tr_device *d) { (void)d; return tr_fail(TR_USAGE, "this device is made of paper"); }
 static void leave(struct tr_device *d) { (void)d; }

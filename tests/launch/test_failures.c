@@ -66,7 +66,7 @@ static void the_exit_code_says_what_to_do(void **state)
         { "exit 70", 70, "exit code 70" },
         { "exit 75", 75, "exit code 75" },
         { "exit 78", 78, "exit code 78" },
-        { "exit 1", 70, "exit code 1" },
+        { "exit 1", 1, "exit code 1" }, /* the answer of a verb is no */
         { "kill -SEGV $$", 70, "SIGSEGV" },
         { "kill -KILL $$", 70, "SIGKILL" },
     };
