@@ -2,9 +2,12 @@
  *
  * The n-th send pairs with the n-th receive between the same two ranks. So a receiver posts its receives in the order
  * in which the sender makes the results, whatever order it needs them in. Receives are posted one slot ahead: the
- * transfer runs while the slot before computes. Sends are posted at once; the buffer of the n-th send is free when send
- * n + window is posted. In an unusual schedule that wait can close a cycle. So all ranks are simulated with a window of
- * 1, 2, 4 ... until every rank reaches the end. At the latest this happens when no rank waits before its end.
+ * transfer runs while the slot before computes. A result that itself needs that slot cannot come earlier, and its
+ * receive is posted behind it: a GPU's receive is a kernel that spins until the peer sends, and CUDA may wait for every
+ * running kernel before it starts one of the slot for the first time. Sends are posted at once; the buffer of the n-th
+ * send is free when send n + window is posted. In an unusual schedule that wait can close a cycle. So all ranks are
+ * simulated with a window of 1, 2, 4 ... until every rank reaches the end. At the latest this happens when no rank
+ * waits before its end.
  */
 #include "parallel/pipe.h"
 #include <stdlib.h>
@@ -66,11 +69,18 @@ static enum tr_status free_oldest(struct making *k, int peer)
     return add(k->out, TR_STEP_WAIT_SEND, k->sent[peer * k->n_slots + k->n_freed[peer]++], peer);
 }
 
+/* Does the result that slot i + 1 waits for need slot i? The stages pass a micro-batch on, from one to the next, and
+ * only weight parts make nothing that another stage needs. */
+static bool is_cause(const struct tr_pipe *o, int i)
+{
+    return o->slot[i].micro == o->slot[i + 1].micro && o->slot[i].kind != TR_DO_BACKWARD_WEIGHT;
+}
+
 static enum tr_status one_slot(struct making *k, int i)
 {
     int source = comes_from(k->o, i), peer = goes_to(k->o, i);
     TR_PASS(ask_for(k, source));
-    if (i + 1 < k->o->first[k->rank + 1])
+    if (i + 1 < k->o->first[k->rank + 1] && !is_cause(k->o, i))
         TR_PASS(ask_for(k, comes_from(k->o, i + 1)));
     if (source >= 0)
         TR_PASS(add(k->out, TR_STEP_WAIT_RECV, source, tr_pipe_rank(k->o, k->o->slot[source].stage)));

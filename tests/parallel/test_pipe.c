@@ -49,6 +49,32 @@ static void check_messages(const struct tr_pipe *o)
         tr_pipe_steps_release(&s[r]);
 }
 
+static bool needs(const struct tr_pipe *o, int slot, int other)
+{
+    return slot >= 0 &&
+           (slot == other || needs(o, o->slot[slot].need[0], other) || needs(o, o->slot[slot].need[1], other));
+}
+
+/* While a slot runs, no receive is posted whose result needs that slot. */
+static void check_causes(const struct tr_pipe *o)
+{
+    for (int r = 0, window = 0; r < o->n_ranks; r++) {
+        struct tr_pipe_steps s = { 0 };
+        bool is_posted[256] = { false };
+        assert_int_equal(tr_pipe_window(o, &window), TR_OK);
+        assert_int_equal(tr_pipe_steps(o, r, window, &s), TR_OK);
+        for (int i = 0; i < s.n; i++) {
+            const struct tr_pipe_step *x = &s.step[i];
+            if (x->kind == TR_STEP_RECV || x->kind == TR_STEP_WAIT_RECV)
+                is_posted[x->slot] = x->kind == TR_STEP_RECV;
+            for (int k = 0; x->kind == TR_STEP_SLOT && k < o->first[o->n_ranks]; k++)
+                if (is_posted[k] && needs(o, k, x->slot))
+                    fail_msg("rank %d posts the receive of slot %d ahead of slot %d, which it needs", r, k, x->slot);
+        }
+        tr_pipe_steps_release(&s);
+    }
+}
+
 static int least(int a, int b)
 {
     return a < b ? a : b;
@@ -61,6 +87,7 @@ static void check_order(const char *name, int p, int v, int m)
     int peak[8];
     assert_int_equal(tr_pipe_play(o, &t, peak), TR_OK);
     check_messages(o);
+    check_causes(o);
     for (int r = 0; r < p; r++) {
         if (strcmp(name, "gpipe") == 0)
             assert_int_equal(peak[r], m);
