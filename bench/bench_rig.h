@@ -218,7 +218,7 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
 }
 
 /* [CONFIG.json|gpt2] vocab dropout rows length micro threads pack lora dtype grad state device recompute fuse fp8
- * any_order optim8, with the defaults that bench_gpu.c names. */
+ * any_order optim8 offload offload_param stow, with the defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
@@ -249,6 +249,9 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
                  .fp8 = arg_number(argc, argv, "fp8", "0") != 0,
                  .fp8_e5m2 = arg_number(argc, argv, "e5m2", "0") != 0,
                  .fp8_history = arg_number(argc, argv, "delayed", "0") != 0,
+                 .offload_share = 0.01 * (double)arg_number(argc, argv, "offload", "0"),
+                 .offload_param_share = 0.01 * (double)arg_number(argc, argv, "offload_param", "0"),
+                 .stows_activations = arg_number(argc, argv, "stow", "0") != 0,
                  .any_order = arg_number(argc, argv, "any_order", "0") != 0 },
     };
 }

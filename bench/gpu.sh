@@ -23,6 +23,7 @@
 #     ops              30    200   the op case table against the CPU reference, twice for the same bits; attention blocks
 #     golden           30    150   golden models on the GPU, with adapters and with bases in 4 bits too
 #     strategies      220    420   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
+#     pipelines        90    200   `launch` of two ranks that share the GPU, every pipeline schedule with one micro-batch and with two, dense, LoRA, QLoRA: one rank's losses
 #     bits             60    300   20 runs of 8 steps: weights, loss and norm the same
 #     gradients        60    300   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8; beside PyTorch's
 #     curves          150    420   200 steps on the same data and weights: bf16, fp16, fp8, fp32, PyTorch bf16, CPU fp32
@@ -37,7 +38,7 @@ bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
 IFS=' ' read -r -a only <<<"${TR_OPS:-}"
-declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300
+declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [pipelines]=200 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300
     [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
@@ -107,6 +108,44 @@ part_strategies() { # all at once: they wait more than they compute
     wait -n || bad=1
     wait -n || bad=1
     wait -n || bad=1
+}
+# Each run is a new process, so that it loads its kernels while messages are under way.
+part_pipelines() {
+    local w=$work/pipelines kind schedule n micro want got ok=0 all=0
+    local -A of=([dense]="" [lora]="--lora_r 4 --lora_target_modules all-linear" [qlora]="--lora_r 4 --lora_target_modules all-linear --load_in_4bit --bf16")
+    rm -rf "$w" && mkdir -p "$w"
+    echo '{"model_type":"llama","vocab_size":320,"hidden_size":64,"intermediate_size":128,"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":64}' >"$w/config.json"
+    python3 -c 'for i in range(400): print(" ".join(str(i * k % 97) for k in range(40)))' >"$w/text.txt"
+    "$bin/trireme" init --config "$w/config.json" --tokenizer bytes --seed 1 --out "$w/model" >"$out/pipelines.txt" 2>&1 || { bad=1; return; }
+    train_pipeline() { # NAME OPTIONS...: the losses of four steps of eight rows
+        local name=$1
+        shift
+        within 40 "$@" --device cuda --model "$w/model" --data "$w/text.txt" --sequence_length 64 --max_steps 4 --save_steps 0 --logging_steps 1 --output "$w/$name" >>"$out/pipelines.txt" 2>&1 || return 1
+        sed -nE 's/.*"event":"step".*"loss":([0-9.eE+-]+).*/\1/p' "$w/$name/events.jsonl" | tr '\n' ' '
+    }
+    for kind in dense lora qlora; do
+        # shellcheck disable=SC2086
+        want=$(train_pipeline "$kind" "$bin/trireme" train --per_device_train_batch_size 8 ${of[$kind]})
+        for n in 1 2 4; do
+            for schedule in 1f1b gpipe zb "interleaved --pp_chunks 2"; do
+                [ $n != 1 ] || [[ $schedule != interleaved* ]] || continue # needs as many micro-batches as ranks
+                [ $n = 1 ] || [ "$kind" = dense ] || [ "$schedule" = 1f1b ] || continue
+                micro="--per_device_train_batch_size $((8 / n)) --gradient_accumulation_steps $n"
+                # shellcheck disable=SC2086
+                got=$(train_pipeline "$kind-$n-${schedule%% *}" "$bin/trireme" launch --nproc-per-node 2 train --pp 2 --pp_schedule $schedule $micro ${of[$kind]})
+                all=$((all + 1))
+                if awk -v a="$want" -v b="$got" 'BEGIN { n = split(a, x, " "); m = split(b, y, " "); if (n != 4 || m != 4) exit 1
+                    for (i = 1; i <= n; i++) { d = x[i] - y[i]; if (d < 0) d = -d; if (d > 2e-3 * x[i]) exit 1 } }'; then
+                    ok=$((ok + 1))
+                else
+                    say "- pipelines: $kind, $schedule, $n micro-batches: losses \"$got\" for \"$want\""
+                    bad=1
+                fi
+            done
+        done
+    done
+    say "- pipelines: $ok of $all runs have the losses of one rank"
+    rm -rf "$w"
 }
 part_bits() {
     local i n=0
@@ -309,7 +348,7 @@ cpu_apart() {
 }
 
 # ---- what was asked for ----
-speed="start limit steps torch" checks="ops golden strategies bits gradients curves memcheck racecheck"
+speed="start limit steps torch" checks="ops golden strategies pipelines bits gradients curves memcheck racecheck"
 parts=
 for p in "${@:-speed checks}"; do
     case $p in
@@ -340,7 +379,7 @@ join_jobs() {
 for p in $parts; do
     [ "$p" = start ] || cpu_curves
     case $p in
-    ops | golden | strategies | bits | gradients | curves)
+    ops | golden | strategies | pipelines | bits | gradients | curves)
         { run "$p"; exit $bad; } &
         jobs="$jobs $!"
         ;;
