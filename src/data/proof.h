@@ -21,6 +21,15 @@ struct tr_data_file {
 };
 const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);
 
+/* What its documents say of the tokens `end` and `bos` (-1: none). Documents are read up to the first one with `end`
+ * among its targets; without an `end`, the first one is. */
+struct tr_data_turns {
+    bool has_end;
+    int n_bos; /* at the beginning of a document, at most: 0, 1, or 2 for more */
+};
+enum tr_status tr_data_find_turns(const struct tr_data *d, size_t i_file, int32_t end, int32_t bos,
+                                  struct tr_data_turns *out);
+
 enum { TR_DATA_KEPT_SKIPS = 20 };
 struct tr_data_skip {
     const char *path;

@@ -105,26 +105,118 @@ static enum tr_status check_end(const struct tr_setup *s, const struct tr_chat *
                      tr_escape(end.text, shown, sizeof shown), end.n_ids);
 }
 
+/* *out: the template of the training; NULL: nothing was rendered by it. */
+static enum tr_status open_chat(const struct tr_setup *s, const struct tr_data *data, const struct tr_tokenizer *tok,
+                                struct tr_chat **out)
+{
+    *out = NULL;
+    if (!tok || !has_conversations(data))
+        return TR_OK;
+    enum tr_status st = tr_chat_open(s->from.text, s->cfg->chat_template, out);
+    if (st == TR_USAGE && !s->cfg->chat_template) { /* alpaca's own text needs no template */
+        tr_error_clear();
+        return TR_OK;
+    }
+    return st == TR_OK ? tr_chat_set_all(*out, s->cfg->chat_template_kwargs) : st;
+}
+
 enum tr_status tr_chat_files_make(const struct tr_setup *s, const struct tr_data *data, const struct tr_tokenizer *tok,
                                   struct tr_chat_files *out)
 {
     enum tr_status st = TR_OK;
     struct tr_chat *chat = NULL;
     *out = (struct tr_chat_files){ 0 };
-    if (!tok || !has_conversations(data))
-        return TR_OK;
-    st = tr_chat_open(s->from.text, s->cfg->chat_template, &chat);
-    if (st == TR_USAGE && !s->cfg->chat_template) { /* alpaca's own text needs no template */
-        tr_error_clear();
-        return TR_OK;
-    }
-    TR_TRY(st);
-    TR_TRY(tr_chat_set_all(chat, s->cfg->chat_template_kwargs));
+    TR_TRY(open_chat(s, data, tok, &chat));
+    if (!chat)
+        goto out;
     if (s->cfg->chat_template)
         tr_str_addf(&out->jinja, "%s", tr_chat_source(chat));
     TR_TRY(check_end(s, chat, tok, out));
     if (!tr_str_ok(&out->jinja) || !tr_str_ok(&out->generation))
         TR_TRY(tr_fail(TR_NOMEM, "chat template: out of memory"));
+out:
+    tr_chat_close(chat);
+    return st;
+}
+
+/* ---- before step 0 ---- */
+
+static enum tr_status refuse_untrained(const struct tr_setup *s, const struct tr_chat_end *end, const char *path)
+{
+    char shown[80], file[400];
+    return tr_fail(TR_USAGE,
+                   "%s: the end of a turn, %s (id %" PRId32 "), is a target in no record, so the model never learns to "
+                   "stop; give a longer --sequence_length than %" PRId64 " where answers are cut, or let the last "
+                   "message of the assistant have a loss (--train_on, weights and train flags of messages)",
+                   tr_escape(path, file, sizeof file), tr_escape(end->text, shown, sizeof shown), end->id,
+                   s->sequence_length);
+}
+
+static enum tr_status refuse_bos(const struct tr_tokenizer *tok, int32_t bos, const char *path)
+{
+    char shown[80], file[400];
+    struct tr_str text = { 0 };
+    enum tr_status st = tr_tokenizer_decode(tok, &bos, 1, &text);
+    if (st == TR_OK)
+        st = tr_fail(TR_USAGE,
+                     "%s: conversations begin with %s (id %" PRId32 ") twice; the chat template writes it twice: leave "
+                     "one {{ bos_token }} in it",
+                     tr_escape(path, file, sizeof file), tr_escape(text.p, shown, sizeof shown), bos);
+    tr_str_release(&text);
+    return st;
+}
+
+/* One source lacks what others have: the model may learn it from those. */
+static void note_untrained(const struct tr_chat_end *end, const char *path, struct tr_str *notes)
+{
+    char shown[80], file[400];
+    tr_str_addf(notes,
+                "%s: the end of a turn, %s (id %" PRId32 "), is a target in no record of this source, only in others; "
+                "are its answers cut by --sequence_length, or without a loss?\n",
+                tr_escape(path, file, sizeof file), tr_escape(end->text, shown, sizeof shown), end->id);
+}
+
+static enum tr_status check_sources(const struct tr_setup *s, const struct tr_data *data,
+                                    const struct tr_tokenizer *tok, const struct tr_chat_end *end, struct tr_str *notes)
+{
+    size_t n, n_chats = 0, n_untrained = 0, i_first = 0;
+    const struct tr_data_file *f = tr_data_files(data, &n);
+    int32_t bos = tr_tokenizer_bos(tok);
+    struct tr_data_turns turns;
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].uses_chat)
+            continue;
+        TR_PASS(tr_data_find_turns(data, i, end->id, bos, &turns));
+        if (turns.n_bos > 1)
+            return refuse_bos(tok, bos, f[i].path);
+        n_chats++;
+        if (!turns.has_end && n_untrained++ == 0)
+            i_first = i;
+    }
+    if (end->n_ids != 1 || n_untrained == 0)
+        return TR_OK;
+    if (n_untrained == n_chats)
+        return refuse_untrained(s, end, f[i_first].path);
+    note_untrained(end, f[i_first].path, notes);
+    if (n_untrained > 1)
+        tr_str_addf(notes, "and so it is in %zu more sources of conversations\n", n_untrained - 1);
+    return tr_str_check(notes, "a check of conversations");
+}
+
+enum tr_status tr_check_turns(const struct tr_setup *s, const struct tr_data *data, const struct tr_tokenizer *tok,
+                              struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    struct tr_chat *chat = NULL;
+    struct tr_chat_end end;
+    if (s->cfg->data_proof == TR_DATA_PROOF_NONE)
+        return TR_OK;
+    TR_TRY(open_chat(s, data, tok, &chat));
+    if (!chat)
+        goto out;
+    if (tr_chat_find_end(chat, tok, &end) != TR_OK)
+        tr_error_clear(); /* as above; of BOS something is known */
+    TR_TRY(check_sources(s, data, tok, &end, notes));
 out:
     tr_chat_close(chat);
     return st;

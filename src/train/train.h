@@ -23,6 +23,11 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
                             bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
                             struct tr_data **out);
 
+/* chat_files.c: refuses conversations that begin with BOS twice, and those in which the end of a turn is nowhere a
+ * target. notes: a source in which it is not, beside others in which it is. data_proof none: nothing is checked. */
+enum tr_status tr_check_turns(const struct tr_setup *s, const struct tr_data *data, const struct tr_tokenizer *tok,
+                              struct tr_str *notes);
+
 struct tr_eval_result {
     bool is_first; /* this rank reports for all */
     double loss, perplexity;

@@ -227,6 +227,8 @@ static enum tr_status open_data(struct tr_trainer *t)
 {
     TR_PASS(read_data(t));
     if (t->use == TR_TRAINER_RUNS)
+        TR_PASS(tr_check_turns(t->s, t->data, t->tok, &t->join_notes));
+    if (t->use == TR_TRAINER_RUNS)
         TR_PASS(tr_disk_check(t->s, t->total_steps));
     return tr_failpoint("train.has_data");
 }

@@ -99,3 +99,45 @@ done
 expect 0 "$TRIREME" train "${options[@]}" --chat_template chatml --output bytes
 grep -q 'the end of a turn, <|im_end|>, is 10 tokens of this tokenizer' stdout || fail "several tokens are not named: $(cat stdout)"
 [ -e bytes/chat_template.jinja ] && [ ! -e bytes/generation_config.json ] || fail "the files of bytes/ are wrong"
+
+# The end of a turn must be a target somewhere: here every answer is cut, or the turns that have a loss end elsewhere.
+options=(--model model --sequence_length 96 --per_device_train_batch_size 1 --max_steps 2 --save_steps 1 --threads 1)
+for i in $(seq 6); do
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"$(printf "an answer of $i, %d;" $(seq 30))\"}]}"
+done >cut.jsonl
+for long in fit cut; do
+    expect 2 "$TRIREME" train "${options[@]}" --chat_template own.jinja --data cut.jsonl --long_documents $long --output none-cut
+    grep -q 'cut.jsonl: the end of a turn, <|endoftext|> (id 256), is a target in no record, .* --sequence_length than 96' stderr || fail "$(cat stderr)"
+done
+[ ! -e none-cut/events.jsonl ] && [ ! -e none-cut/model.safetensors ] || fail "a refused run wrote: $(ls none-cut)"
+expect 2 "$TRIREME" data check --model model --data cut.jsonl --sequence_length 96 --chat_template own.jinja
+grep -q 'the end of a turn' stderr || fail "data check: $(cat stderr)"
+expect 0 "$TRIREME" train "${options[@]}" --chat_template own.jinja --data cut.jsonl --long_documents split --output split-cut
+expect 0 "$TRIREME" train "${options[@]}" --chat_template own.jinja --data cut.jsonl --data_proof none --output unproven
+expect 0 "$TRIREME" train "${options[@]}" --chat_template own.jinja --data cut.jsonl --data chat.jsonl --output mixed
+grep -q 'cut.jsonl: the end of a turn, <|endoftext|> (id 256), is a target in no record of this source, only in others' stdout || fail "$(cat stdout)"
+grep -q 'chat.jsonl: the end of a turn' stdout && fail "chat.jsonl has ends: $(cat stdout)"
+
+# BOS once: a template that writes it twice is refused, one that writes it once is not.
+printf '{{ bos_token }}%s' "$(cat own.jinja)" >once.jinja
+printf '{{ bos_token }}%s' "$(cat once.jinja)" >twice.jinja
+expect 0 "$TRIREME" train "${options[@]}" --data chat.jsonl --chat_template once.jinja --output once
+expect 2 "$TRIREME" train "${options[@]}" --data chat.jsonl --chat_template twice.jinja --output none-twice
+grep -q 'chat.jsonl: conversations begin with <|endoftext|> (id 256) twice; .* leave one {{ bos_token }} in it' stderr || fail "$(cat stderr)"
+
+# A template of the model's own is the one that the output has.
+cp -r model named
+cp own.jinja named/chat_template.jinja
+expect 0 "$TRIREME" train "${options[@]}" --model named --data chat.jsonl --output kept
+same own.jinja kept/chat_template.jinja
+rm named/chat_template.jinja
+python3 - <<'PY'
+import json, os
+path = "named/tokenizer_config.json"
+config = json.load(open(path)) if os.path.exists(path) else {}
+config["chat_template"] = open("own.jinja").read()
+json.dump(config, open(path, "w"))
+PY
+expect 0 "$TRIREME" train "${options[@]}" --model named --data chat.jsonl --output kept-config
+python3 -c 'import json; assert json.load(open("kept-config/tokenizer_config.json"))["chat_template"] == open("own.jinja").read()' || fail "the template was lost"
+[ ! -e kept-config/chat_template.jinja ] || fail "two templates"
