@@ -144,6 +144,12 @@ static void check_evaluation(struct loader *l)
         { "load_best_model_at_end", c->load_best_model_at_end, false },
         { "early_stopping_patience", c->early_stopping_patience > 0, false },
     };
+    const char *set[TR_EVAL_SETS_MAX];
+    size_t n_sets, i_best;
+    if (tr_config_eval_sets(c, set, &n_sets, &i_best) != TR_OK) {
+        tr_loader_error(l, "%s", tr_error_text());
+        tr_error_clear();
+    }
     bool has_loss = c->eval_data.n > 0 || c->eval_split > 0, has_any = has_loss || c->sample_prompts || c->eval_choices;
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
         bool has_data = asks[i].is_when ? has_any : has_loss;

@@ -13,8 +13,9 @@
 
 struct tr_data_source {
     const char *path;
-    double weight;   /* > 0; 1 when not given */
-    const char *map; /* a JSON object: how its records are read (data/map.h); NULL: by the usual names */
+    double weight;    /* > 0; 1 when not given */
+    const char *map;  /* a JSON object: how its records are read (data/map.h); NULL: by the usual names */
+    const char *name; /* eval_data: of the set that it belongs to; NULL: none */
 };
 struct tr_data_list {
     const struct tr_data_source *item;
@@ -147,7 +148,7 @@ struct tr_config {
     enum tr_when eval_strategy, save_strategy;
     double eval_delay; /* steps, or epochs with eval_strategy epoch */
     bool eval_on_start, load_best_model_at_end;
-    int metric_for_best_model; /* there is one */
+    const char *metric_for_best_model; /* eval_loss, or eval_NAME_loss */
     int64_t early_stopping_patience;
     double early_stopping_threshold;
     int64_t save_keep_every, max_save_failures;
@@ -227,6 +228,13 @@ bool tr_config_is_set(const struct tr_config *cfg, const char *name); /* origin 
 
 /* warmup_steps or decay_steps as a count: n >= 1 is itself, a share is rounded up (as transformers does). */
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps);
+
+/* eval_sets.c: the sets of eval_data: *n names in the order in which they were first given, or one that is NULL where
+ * no source has a name; *i_best: the one that metric_for_best_model means. TR_USAGE: some sources have names and some
+ * have not, there are more than TR_EVAL_SETS_MAX, or there is no such metric. */
+enum { TR_EVAL_SETS_MAX = 16 };
+enum tr_status tr_config_eval_sets(const struct tr_config *cfg, const char *name[TR_EVAL_SETS_MAX], size_t *n,
+                                   size_t *i_best);
 
 /* How pairs are trained; loss NONE: the task has none. */
 struct tr_pair_rule tr_config_pair(const struct tr_config *cfg);

@@ -84,10 +84,16 @@ static enum tr_status bad_weight(const char *text)
                    tr_escape(text, shown, sizeof shown));
 }
 
-static enum tr_status add_source(struct loader *l, const char *path, size_t n_path, double weight, const char *map,
+/* The letters of the name at the beginning of a text. */
+static size_t name_letters(const char *text)
+{
+    return strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+}
+
+/* src: its weight, and map and name, which are copied; path has n_path bytes. */
+static enum tr_status add_source(struct loader *l, const char *path, size_t n_path, struct tr_data_source src,
                                  struct tr_data_list *list)
 {
-    struct tr_data_source src = { .weight = weight };
     if (n_path == 0)
         return tr_fail(TR_USAGE, "no path is given");
     if (list->n >= LIST_MAX)
@@ -99,7 +105,9 @@ static enum tr_status add_source(struct loader *l, const char *path, size_t n_pa
     memcpy(copy, path, n_path);
     copy[n_path] = '\0';
     src.path = copy;
-    if (map != NULL && (src.map = tr_loader_keep(l, map, strlen(map) + 1)) == NULL)
+    if (src.map != NULL && (src.map = tr_loader_keep(l, src.map, strlen(src.map) + 1)) == NULL)
+        return TR_NOMEM;
+    if (src.name != NULL && (src.name = tr_loader_keep(l, src.name, strlen(src.name) + 1)) == NULL)
         return TR_NOMEM;
     item[list->n] = src;
     *list = (struct tr_data_list){ item, list->n + 1 };
@@ -111,23 +119,28 @@ static enum tr_status parse_source(struct loader *l, const char *text, struct tr
 {
     enum tr_status st = TR_OK;
     const char *path = "", *split = NULL;
-    double weight = 1;
+    struct tr_data_source src = { .weight = 1 };
     cJSON *doc = NULL;
     char *map = NULL;
     struct tr_str whole = { 0 };
     TR_TRY(tr_json_parse(text, strlen(text), "a source of data", &doc));
     TR_TRY(tr_json_str(doc, "path", true, &path));
-    TR_TRY(tr_json_real(doc, "weight", false, &weight));
+    TR_TRY(tr_json_real(doc, "weight", false, &src.weight));
     TR_TRY(tr_json_str(doc, "split", false, &split));
-    if (!(weight > 0))
-        TR_TRY(tr_fail(TR_USAGE, "weight %g is not a number above 0", weight));
+    TR_TRY(tr_json_str(doc, "name", false, &src.name));
+    if (!(src.weight > 0))
+        TR_TRY(tr_fail(TR_USAGE, "weight %g is not a number above 0", src.weight));
+    if (src.name != NULL && (src.name[0] == '\0' || src.name[name_letters(src.name)] != '\0'))
+        TR_TRY(tr_fail(TR_USAGE, "the name of %s is not of letters, digits, - and _", path));
+    cJSON *name = cJSON_DetachItemFromObjectCaseSensitive(doc, "name"); /* is src.name */
     tr_str_addf(&whole, "%s%s%s", path, split != NULL ? "#" : "", split != NULL ? split : "");
     cJSON_DeleteItemFromObjectCaseSensitive(doc, "path");
     cJSON_DeleteItemFromObjectCaseSensitive(doc, "split");
     cJSON_DeleteItemFromObjectCaseSensitive(doc, "weight");
-    map = doc->child != NULL ? cJSON_PrintUnformatted(doc) : NULL;
+    src.map = map = doc->child != NULL ? cJSON_PrintUnformatted(doc) : NULL;
     st = (doc->child != NULL && map == NULL) || !tr_str_ok(&whole) ? TR_NOMEM
-                                                                   : add_source(l, whole.p, whole.n, weight, map, list);
+                                                                   : add_source(l, whole.p, whole.n, src, list);
+    cJSON_Delete(name);
 out:
     tr_str_release(&whole);
     cJSON_free(map);
@@ -135,15 +148,24 @@ out:
     return st;
 }
 
-static enum tr_status parse_data(struct loader *l, const char *text, struct tr_data_list *list)
+/* PATH or PATH:WEIGHT; has_names: also NAME=PATH, where a path of such letters is written ./NAME=PATH. */
+static enum tr_status parse_data(struct loader *l, const char *text, bool has_names, struct tr_data_list *list)
 {
-    double weight = 1;
-    const char *colon = weight_of(text);
+    struct tr_data_source src = { .weight = 1 };
+    char name[64];
     if (text[0] == '{')
         return parse_source(l, text, list);
-    if (colon != NULL && (tr_parse_real(colon + 1, &weight) != TR_OK || !(weight > 0)))
+    size_t n_name = has_names ? name_letters(text) : 0;
+    if (n_name > 0 && n_name < sizeof name && text[n_name] == '=') {
+        memcpy(name, text, n_name);
+        name[n_name] = '\0';
+        src.name = name;
+        text += n_name + 1;
+    }
+    const char *colon = weight_of(text);
+    if (colon != NULL && (tr_parse_real(colon + 1, &src.weight) != TR_OK || !(src.weight > 0)))
         return bad_weight(colon + 1);
-    return add_source(l, text, colon != NULL ? (size_t)(colon - text) : strlen(text), weight, NULL, list);
+    return add_source(l, text, colon != NULL ? (size_t)(colon - text) : strlen(text), src, list);
 }
 
 static enum tr_status parse_words(struct loader *l, const struct option *opt, const char *text, struct tr_words *list)
@@ -215,7 +237,7 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
     case OPTION_CHOICE:
         return parse_choice(opt, text, at);
     case OPTION_DATA:
-        return parse_data(l, text, at);
+        return parse_data(l, text, at == &l->c->pub.eval_data, at);
     case OPTION_WORDS:
         return parse_words(l, opt, text, at);
     case OPTION_SET:
@@ -246,7 +268,7 @@ static void print_text(const char *text, bool as_json, struct tr_str *out)
 static void print_source(const struct tr_data_source *src, struct tr_str *out)
 {
     bool has_weight = src->weight != 1.0 || weight_of(src->path) != NULL;
-    if (src->map == NULL) {
+    if (src->map == NULL && src->name == NULL) {
         tr_str_addf(out, "%s%s", src->path, has_weight ? ":" : "");
         if (has_weight)
             print_real(src->weight, out);
@@ -257,7 +279,10 @@ static void print_source(const struct tr_data_source *src, struct tr_str *out)
         tr_str_addf(out, ",\"weight\":");
         print_real(src->weight, out);
     }
-    tr_str_addf(out, ",%s", src->map + 1); /* the members of an object that is not empty */
+    if (src->name != NULL)
+        tr_str_member(out, ",\"name\":", src->name);
+    tr_str_addf(out, "%s%s", src->map != NULL ? "," : "}",
+                src->map != NULL ? src->map + 1 : ""); /* the members of an object that is not empty */
 }
 
 static void print_data(const struct tr_data_list *list, bool as_json, struct tr_str *out)
@@ -267,7 +292,7 @@ static void print_data(const struct tr_data_list *list, bool as_json, struct tr_
         tr_str_clear(&one);
         print_source(&list->item[i], &one);
         tr_str_addf(out, "%s", i != 0 ? "," : "");
-        if (as_json && list->item[i].map != NULL)
+        if (as_json && (list->item[i].map != NULL || list->item[i].name != NULL))
             tr_str_addf(out, "%s", one.p != NULL ? one.p : "null");
         else
             print_text(one.p != NULL ? one.p : "", as_json, out);

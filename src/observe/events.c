@@ -264,6 +264,8 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
 {
     struct line s = begin(o, "eval");
     tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
+    if (e->set) /* letters, digits, - and _ */
+        tr_line_addf(&s, ",\"set\":\"%s\",\"best_of\":%s", e->set, e->is_other ? "false" : "true");
     if (!e->has_no_loss)
         tr_line_real(&s, "loss", e->loss, EXACT);
     if (!e->pairs.has && !e->has_no_loss) {
@@ -279,24 +281,22 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
     }
     finish(o, &s);
 
-    char text[256];
+    char text[320], what[80];
     int n_text = 0;
+    (void)snprintf(what, sizeof what, "eval%s%.60s at step %" PRId64, e->set ? " of " : "", e->set ? e->set : "",
+                   e->step);
     if (e->has_no_loss)
-        n_text = snprintf(text, sizeof text, "eval at step %" PRId64 ":", e->step);
+        n_text = snprintf(text, sizeof text, "%s:", what);
     else if (e->pairs.has_labels)
-        n_text =
-            snprintf(text, sizeof text,
-                     "eval at step %" PRId64 ": loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers",
-                     e->step, e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
+        n_text = snprintf(text, sizeof text, "%s: loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers",
+                          what, e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
     else if (e->pairs.has)
-        n_text = snprintf(
-            text, sizeof text,
-            "eval at step %" PRId64 ": loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs", e->step,
-            e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.n);
+        n_text = snprintf(text, sizeof text, "%s: loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
+                          what, e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected,
+                          e->pairs.n);
     else
-        n_text =
-            snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens",
-                     e->step, e->loss, e->perplexity, e->tokens);
+        n_text = snprintf(text, sizeof text, "%s: loss %.4f perplexity %.4g over %" PRId64 " tokens", what, e->loss,
+                          e->perplexity, e->tokens);
     if (e->choices.n > 0 && n_text >= 0 && (size_t)n_text < sizeof text)
         snprintf(text + n_text, sizeof text - (size_t)n_text, " accuracy %.4f by length %.4f over %" PRId64 " items",
                  e->choices.acc, e->choices.acc_norm, e->choices.n);

@@ -133,15 +133,26 @@ static void finish_norms(struct tr_metrics *m, const struct tr_event *e, struct 
     m->n_norms = 0;
 }
 
+/* A number of an event; of a named set of evaluation data it has that name in front: eval/code_loss, as in HF. */
+static bool add_field(struct tr_metrics *m, const char *prefix, const cJSON *set, const cJSON *x)
+{
+    char name[160];
+    if (!cJSON_IsString(set))
+        return add_number(m, prefix, x->string, x->valuedouble);
+    (void)snprintf(name, sizeof name, "%.64s_%.64s", set->valuestring, x->string);
+    return add_number(m, prefix, name, x->valuedouble);
+}
+
 static bool add_fields(struct tr_metrics *m, const char *kind, const char *prefix, const cJSON *json)
 {
+    const cJSON *set = cJSON_GetObjectItemCaseSensitive(json, "set");
     bool ok = true;
     for (const cJSON *x = json->child; x && ok; x = x->next) {
         const char *name = renamed(kind, x->string);
         if (is_skipped(x->string))
             continue;
         if (cJSON_IsNumber(x))
-            ok = name ? add_number(m, "", name, x->valuedouble) : add_number(m, prefix, x->string, x->valuedouble);
+            ok = name ? add_number(m, "", name, x->valuedouble) : add_field(m, prefix, set, x);
         else if (cJSON_IsArray(x))
             ok = add_items(m, strcmp(x->string, "gpus") == 0 ? "system/gpu" : prefix, x);
     }

@@ -63,6 +63,8 @@ struct tr_event_eval {
     bool has_no_loss;            /* of choices alone */
     struct tr_event_pairs pairs; /* then loss is that of pairs, and perplexity means nothing */
     struct tr_event_choices choices;
+    const char *set; /* the name of the data; NULL: it has none */
+    bool is_other;   /* of a set that does not choose the best step */
 };
 struct tr_event_sample {
     int64_t step;

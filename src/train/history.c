@@ -30,6 +30,7 @@ double tr_history_epoch(const struct tr_history *h, int64_t step)
 
 static void add(struct tr_history *h, const struct tr_event *e)
 {
+    const char *set = NULL;
     bool is_logged =
         h->logging_steps > 0 && e->step % h->logging_steps == 0 && isfinite(e->grad_norm) && isfinite(e->lr);
     if (!isfinite(e->loss) || !(e->kind == TR_EVENT_EVAL || (e->kind == TR_EVENT_STEP && is_logged)))
@@ -38,6 +39,8 @@ static void add(struct tr_history *h, const struct tr_event *e)
     if (e->kind == TR_EVENT_STEP)
         tr_str_addf(&h->text, "\"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g", e->grad_norm, e->lr,
                     e->loss);
+    else if (tr_json_str(e->json, "set", false, &set) == TR_OK && set)
+        tr_str_addf(&h->text, "\"eval_%s_loss\": %.9g", set, e->loss);
     else
         tr_str_addf(&h->text, "\"eval_loss\": %.9g", e->loss);
     tr_str_addf(&h->text, ", \"step\": %" PRId64 "}", e->step);

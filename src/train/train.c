@@ -7,31 +7,41 @@
 #include "train/train_impl.h"
 #include <stdlib.h>
 
-/* Everything that the options ask of an evaluation. A step with the least loss over eval_data is the best. */
+/* One event for each set; that of the best step's set has the choices. */
+static void report_evals(struct tr_trainer *t, int64_t step, const struct tr_eval_result *r)
+{
+    for (size_t i = 0; i < t->n_evals || (i == 0 && t->choices); i++) {
+        struct tr_event_eval e = { .step = step,
+                                   .loss = r[i].loss,
+                                   .perplexity = r[i].perplexity,
+                                   .tokens = r[i].tokens,
+                                   .has_no_loss = t->n_evals == 0,
+                                   .pairs = r[i].pairs,
+                                   .choices = r[i].choices,
+                                   .set = t->eval[i].name,
+                                   .is_other = i != t->i_best };
+        tr_observe_eval(t->ob, &e);
+    }
+}
+
+/* Everything that the options ask of an evaluation. A step with the least loss over eval_data, or over the set that
+ * metric_for_best_model names, is the best. Events are written when all is known, so that a log has all or none. */
 static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
 {
-    struct tr_eval_result r = { 0 };
+    struct tr_eval_result r[TR_EVAL_SETS_MAX] = { 0 };
     void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
-    if (t->eval_data)
-        TR_PASS(tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r));
+    for (size_t i = 0; i < t->n_evals; i++)
+        TR_PASS(tr_evaluate(t->e, t->eval[i].data, t->cfg->per_device_eval_batch_size, mem, NULL, &r[i]));
     if (t->choices)
-        TR_PASS(tr_choices_run(t->choices, t->e, mem, &r.choices));
-    struct tr_event_eval e = { .step = step,
-                               .loss = r.loss,
-                               .perplexity = r.perplexity,
-                               .tokens = r.tokens,
-                               .has_no_loss = !t->eval_data,
-                               .pairs = r.pairs,
-                               .choices = r.choices };
-    if (t->eval_data || t->choices)
-        tr_observe_eval(t->ob, &e);
+        TR_PASS(tr_choices_run(t->choices, t->e, mem, &r[t->i_best].choices));
+    report_evals(t, step, r);
     if (t->sampler)
         TR_PASS(tr_sampler_run(t->sampler, t->ob, step));
     t->evaluated_step = step;
-    if (step == 0 || !t->eval_data) /* eval_on_start: there is no checkpoint of it */
+    if (step == 0 || t->n_evals == 0) /* eval_on_start: there is no checkpoint of it */
         return TR_OK;
-    tr_saving_evaluated(t->saving, step, r.loss);
-    tr_due_evaluated(t, step, r.loss);
+    tr_saving_evaluated(t->saving, step, r[t->i_best].loss);
+    tr_due_evaluated(t, step, r[t->i_best].loss);
     return TR_OK;
 }
 

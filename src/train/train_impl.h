@@ -28,7 +28,12 @@ struct tr_trainer {
     struct tr_trace *trace; /* NULL: no profile */
     struct tr_numbers *numbers;
     struct tr_tokenizer *tok;
-    struct tr_data *data, *eval_data;
+    struct tr_data *data;
+    struct {
+        const char *name; /* NULL: the only one has none */
+        struct tr_data *data;
+    } eval[TR_EVAL_SETS_MAX]; /* the sets that are evaluated, n_evals of them */
+    size_t n_evals, i_best;   /* i_best: the one that chooses the best step */
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
@@ -93,7 +98,7 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 /* Does an evaluation do anything in this run? */
 static inline bool tr_trainer_evaluates(const struct tr_trainer *t)
 {
-    return t->eval_data || t->choices || t->sampler;
+    return t->n_evals || t->choices || t->sampler;
 }
 
 /* train.c: the next batch, and the values of its step. Waits for the loader at most ten minutes. */

@@ -43,6 +43,34 @@ static void report_tokenising(void *ctx, const char *path, uint64_t bytes)
     tr_observe_message(ctx, text);
 }
 
+/* Each set of eval_data, or what eval_split holds out. */
+static enum tr_status read_eval_data(struct tr_trainer *t, const char *cache)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_data_list *all = &t->cfg->eval_data;
+    const char *name[TR_EVAL_SETS_MAX];
+    size_t n_sets;
+    struct tr_data_source *item = calloc(all->n + 1, sizeof *item);
+    if (!item)
+        TR_TRY(tr_fail(TR_NOMEM, "eval_data: out of memory"));
+    TR_TRY(tr_config_eval_sets(t->cfg, name, &n_sets, &t->i_best));
+    for (size_t k = 0; k < n_sets; k++) {
+        struct tr_data_list set = { item, 0 };
+        for (size_t i = 0; i < all->n; i++)
+            if (!name[k] || strcmp(name[k], all->item[i].name) == 0)
+                item[set.n++] = all->item[i];
+        st = tr_open_data(t->cfg, t->s, all->n ? &set : &t->cfg->data, false, cache, &t->tok, &t->eval[k].data);
+        if (st != TR_OK && name[k])
+            st = tr_fail_at(st, "eval_data %s: ", name[k]);
+        TR_TRY(st);
+        t->eval[k].name = name[k];
+        t->n_evals = k + 1;
+    }
+out:
+    free(item);
+    return st;
+}
+
 static enum tr_status read_data(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -55,8 +83,7 @@ static enum tr_status read_data(struct tr_trainer *t)
     TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
     if (t->use == TR_TRAINER_RUNS && (t->cfg->eval_data.n || t->cfg->eval_split > 0))
-        TR_TRY(tr_open_data(t->cfg, t->s, t->cfg->eval_data.n ? &t->cfg->eval_data : &t->cfg->data, false, cache,
-                            &t->tok, &t->eval_data));
+        TR_TRY(read_eval_data(t, cache));
     TR_TRY(count_steps(t));
 out:
     tr_observe_close(early);
@@ -236,7 +263,8 @@ static enum tr_status open_data(struct tr_trainer *t)
 static void close_data(struct tr_trainer *t)
 {
     tr_data_close(t->data);
-    tr_data_close(t->eval_data);
+    for (size_t i = 0; i < t->n_evals; i++)
+        tr_data_close(t->eval[i].data);
     tr_tokenizer_close(t->tok);
 }
 
@@ -299,8 +327,8 @@ static enum tr_status open_reference(struct tr_trainer *t)
         return TR_OK;
     TR_PASS(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_PASS(tr_reference_fill(&r, t->data, &has_loaded, &t->join_notes));
-    if (t->eval_data)
-        TR_PASS(tr_reference_fill(&r, t->eval_data, &has_loaded, &t->join_notes));
+    for (size_t i = 0; i < t->n_evals; i++)
+        TR_PASS(tr_reference_fill(&r, t->eval[i].data, &has_loaded, &t->join_notes));
     return TR_OK;
 }
 

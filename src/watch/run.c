@@ -114,6 +114,8 @@ static void take(struct tr_watch_run *w, const struct tr_event *e)
     const char *name = "", *status = "";
     if (e->kind == TR_EVENT_STEP || e->kind == TR_EVENT_EVAL) {
         w->has_ended = w->has_ended && e->kind != TR_EVENT_STEP;
+        if (e->kind == TR_EVENT_EVAL && cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(e->json, "best_of")))
+            return; /* a set beside the one that chooses the best step: it has no curve */
         if (tr_series_add(e->kind == TR_EVENT_STEP ? &w->steps : &w->evals, e) != TR_OK)
             tr_error_clear(); /* a row less to look at */
         return;

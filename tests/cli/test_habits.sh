@@ -95,6 +95,37 @@ assert [x["tokens"] for x in e if x["event"] == "eval"] == [tokens], tokens
 PY
 refused 'train.jsonl#\[:9\] has a slice already' --data 'train.jsonl#[:9]' --max_samples 3
 
+# Named sets: each has the loss that it has alone; the one that is named chooses the best step.
+head -20 train.jsonl >first.jsonl
+tail -20 train.jsonl | tr a-y b-z | sed 's/"ufyu"/"text"/' >other.jsonl
+sets=(--max_steps 6 --eval_steps 2 --eval_split 0 --save_steps 2)
+run --output sets "${sets[@]}" --eval_data first=first.jsonl --eval_data '{"path": "other.jsonl", "name": "other"}' --metric_for_best_model eval_other_loss --load_best_model_at_end
+for set in first other; do run --output "alone-$set" "${sets[@]}" --eval_data $set.jsonl; done
+run --output joined "${sets[@]}" --eval_data both=first.jsonl --eval_data both=other.jsonl
+cp -r sets mixed
+rm -rf mixed/checkpoint-4 mixed/checkpoint-6
+run --output mixed "${sets[@]}" --eval_data first=first.jsonl --eval_data other=other.jsonl --metric_for_best_model other_loss --resume
+python3 - <<'PY' || fail "named sets"
+import json
+def evals(dir, name=None):
+    e = [json.loads(l) for l in open(dir + "/events.jsonl")]
+    return {x["step"]: x["loss"] for x in e if x["event"] == "eval" and x.get("set") == name}
+first, other = evals("sets", "first"), evals("sets", "other")
+assert first == evals("alone-first") and other == evals("alone-other") and sorted(first) == [2, 4, 6] and first != other, (first, other)
+assert not evals("sets") and sorted(evals("joined", "both")) == [2, 4, 6]
+assert evals("mixed", "first") == first and evals("mixed", "other") == other
+state = json.load(open("sets/checkpoint-6/trainer_state.json"))
+names = {k for x in state["log_history"] for k in x if k.startswith("eval_")}
+assert names == {"eval_first_loss", "eval_other_loss"}, names
+best = [x for x in map(json.loads, open("sets/events.jsonl")) if x["event"] == "eval" and x["best_of"]]
+assert {x["set"] for x in best} == {"other"}
+kept = json.load(open("sets/checkpoint-6/trireme/state.json"))["best"]
+assert kept["loss"] in other.values() and kept["loss"] not in first.values() and kept["step"] in other, (kept, other)
+PY
+refused 'first.jsonl has a name and other.jsonl has none' --eval_data first=first.jsonl --eval_data other.jsonl
+refused 'metric_for_best_model eval_third_loss: there is no such loss' --eval_data first=first.jsonl --metric_for_best_model eval_third_loss
+refused 'is not of letters' --eval_data '{"path": "first.jsonl", "name": "a b"}'
+
 # grad_norms.jsonl of a run that was killed and resumed has each step once.
 TR_FAIL=train.before_step:kill:6 "$TRIREME" train "${options[@]}" --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 >/dev/null 2>&1 && fail "was not killed"
 printf '{"step":6,"no' >>norms/grad_norms.jsonl
