@@ -18,18 +18,49 @@ static void drop_nulls(cJSON *item)
     }
 }
 
-/* Which messages have a loss, as the map of the source says: *out has a byte for each. NULL: it does not say. */
+/* OpenAI's mark of a message: with weight 0 it has no loss, with 1 it has that of its role. */
+static enum tr_status read_weight(cJSON *message, int8_t *out)
+{
+    cJSON *weight = cJSON_GetObjectItemCaseSensitive(message, "weight");
+    if (!weight)
+        return TR_OK;
+    if (!cJSON_IsNumber(weight) || (weight->valuedouble != 0 && weight->valuedouble != 1))
+        return tr_fail(TR_USAGE, "the \"weight\" of a message is neither 0 nor 1");
+    if (weight->valuedouble == 0)
+        *out = 0;
+    cJSON_Delete(cJSON_DetachItemViaPointer(message, weight)); /* it is no part of what the template writes */
+    return TR_OK;
+}
+
+static bool has_weights(const cJSON *messages)
+{
+    const cJSON *m;
+    cJSON_ArrayForEach(m, messages)
+    {
+        if (cJSON_GetObjectItemCaseSensitive(m, "weight"))
+            return true;
+    }
+    return false;
+}
+
+/* Which messages have a loss, as the map of the source or the messages say: *out has a byte for each. NULL: neither
+ * says. */
 static enum tr_status find_losses(const struct tr_source_map *map, cJSON *messages, int8_t **out)
 {
     size_t i = 0;
+    bool is_mapped = map && (map->train_roles || cJSON_GetObjectItemCaseSensitive(map->message, "train"));
     *out = NULL;
-    if (!map || !(map->train_roles || cJSON_GetObjectItemCaseSensitive(map->message, "train")))
+    if (!is_mapped && !has_weights(messages))
         return TR_OK;
     int8_t *losses = NULL;
     TR_PASS(TR_ALLOC(losses, (size_t)cJSON_GetArraySize(messages) + 1, "a conversation"));
     *out = losses;
-    for (cJSON *m = messages->child; m; m = m->next)
-        TR_PASS(tr_map_loss(map, m, &losses[i++]));
+    for (cJSON *m = messages->child; m; m = m->next, i++) {
+        losses[i] = -1;
+        if (is_mapped)
+            TR_PASS(tr_map_loss(map, m, &losses[i]));
+        TR_PASS(read_weight(m, &losses[i]));
+    }
     return TR_OK;
 }
 

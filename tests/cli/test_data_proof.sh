@@ -125,6 +125,23 @@ expect 0 "$TRIREME" train "${options[@]}" --data chat.jsonl --chat_template once
 expect 2 "$TRIREME" train "${options[@]}" --data chat.jsonl --chat_template twice.jinja --output none-twice
 grep -q 'chat.jsonl: conversations begin with <|endoftext|> (id 256) twice; .* leave one {{ bos_token }} in it' stderr || fail "$(cat stderr)"
 
+# OpenAI's weights of messages: 0 has no loss, 1 is as none given, another number is no weight.
+talk() { echo "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"first\"$1}, {\"role\": \"user\", \"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"second\"$2}]}"; }
+check=("$TRIREME" data check --model model --sequence_length 96 --chat_template own.jinja)
+talk '' '' >plain.jsonl
+talk ', "weight": 1' ', "weight": 1' >ones.jsonl
+talk ', "weight": 0' ', "weight": 1' >weights.jsonl
+for part in plain ones; do
+    expect 0 "${check[@]}" --data $part.jsonl
+    grep -qF '[assistant][first<|endoftext|>][user]r<|endoftext|>[assistant][second<|endoftext|>]' stdout || fail "$part: $(cat stdout)"
+done
+expect 0 "${check[@]}" --data weights.jsonl
+grep -qF '[assistant]first<|endoftext|>[user]r<|endoftext|>[assistant][second<|endoftext|>]' stdout || fail "a weight of 0: $(cat stdout)"
+{ talk ', "weight": 0.5' '' && talk ', "weight": 0' ', "weight": 0' && talk '' ''; } >odd.jsonl
+expect 0 "${check[@]}" --data odd.jsonl
+grep -q 'skipped odd.jsonl:1: .*"weight.* of a message is neither 0 nor 1' stdout || fail "$(cat stdout)"
+grep -q 'skipped odd.jsonl:2: .*no assistant turn to learn' stdout || fail "$(cat stdout)"
+
 # A template of the model's own is the one that the output has.
 cp -r model named
 cp own.jinja named/chat_template.jinja
