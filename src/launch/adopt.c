@@ -21,15 +21,17 @@ static const struct dialect dialects[] = {
       "OMPI_COMM_WORLD_LOCAL_SIZE",
       "OMPI_COMM_WORLD_RANK",
       { "PMIX_NAMESPACE", NULL } },
-    { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_FD", { NULL, NULL } },
-    /* A batch script has SLURM_PROCID 0 too, but is not a step of srun. Tasks per node are written "2(x3),1": the first
-     * number counts. */
+    { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALNRANKS", { NULL, NULL } },
+    /* srun, with --mpi=pmi2 too: only its own variables say which ranks share a host. In a step of mpirun they count
+     * hosts, so this row is behind it. A batch script has SLURM_PROCID 0 too, but is not a step of srun. Tasks per node
+     * are written "2(x3),1": the first number counts. */
     { "SLURM_PROCID",
       "SLURM_STEP_NUM_TASKS",
       "SLURM_LOCALID",
       "SLURM_STEP_TASKS_PER_NODE",
       "SLURM_STEP_ID",
       { "SLURM_JOB_ID", "SLURM_STEP_ID" } },
+    { "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", "PMI_FD", { NULL, NULL } },
 };
 
 /* Reads the number at the start of a variable; false: there is none. */

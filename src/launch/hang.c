@@ -5,7 +5,8 @@
  * when a signal has stopped it for TR_STOPPED_LAUNCHER_US. Only time in which the launcher itself ran is counted, in
  * looks of at most LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. Time in which a rank
  * waits for a core is not counted beyond three times the time that it ran, so that a rank without a core is not blamed.
- * A rank that was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18).
+ * A rank that was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18). A
+ * rank in the phase `end` has done its work and gives back what it holds; other ranks may end before it.
  * Rejected: a query to the ranks (a rank that hangs does not reply).
  */
 #include "launch/launch_impl.h"
@@ -133,8 +134,8 @@ static bool is_hanging(struct launch_job *j, const struct rank *r, struct watche
         w->place = p->place;
     }
     look_for_straggler(j, r, w, was_stopped_us, now);
-    /* When a rank has ended because of this one, it has waited long enough already. */
-    int64_t most_us = j->n_ended ? SECOND_US : INT64_MAX;
+    /* When a rank has failed because of this one, it has waited long enough already. */
+    int64_t most_us = tr_group_has_failure(j) ? SECOND_US : INT64_MAX;
     tr_phase_text(p->kind, p->place, where, sizeof where);
     if (w->stopped_us >= tr_min64(TR_STOPPED_LAUNCHER_US, most_us))
         snprintf(h->text, sizeof h->text, "hangs: stopped by a signal for %.1f s in %s, step %" PRId64 "%s%s",
@@ -165,6 +166,16 @@ const struct rank *tr_hang_look(struct launch_job *j, int64_t now)
         return r;
     }
     return NULL;
+}
+
+bool tr_hang_is_work_done(struct launch_job *j)
+{
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        const struct rank *r = &j->ranks[i];
+        if (r->pidfd >= 0 && (!read_page(j, r) || j->hang->page.kind != TR_PHASE_END))
+            return false;
+    }
+    return true;
 }
 
 const char *tr_hang_text(const struct launch_job *j)

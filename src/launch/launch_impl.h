@@ -161,6 +161,9 @@ void tr_probe_close(struct launch_job *j);
 int tr_probe_fd(const struct launch_job *j); /* to poll; -1: none */
 void tr_probe_serve(struct launch_job *j);   /* answers what has arrived; never waits */
 
+/* watch.c */
+bool tr_group_has_failure(const struct launch_job *j); /* has a rank ended with a failure, be it another's? */
+
 /* hang.c: which rank hangs, and what each rank does. */
 struct hang;
 enum { TR_LOOK_US = 100 * 1000 };
@@ -168,8 +171,9 @@ enum tr_status tr_hang_open(int n_ranks, struct hang **out);
 void tr_hang_close(struct hang *h);                                 /* NULL is fine */
 void tr_hang_clear(struct launch_job *j);                           /* before a new generation */
 const struct rank *tr_hang_look(struct launch_job *j, int64_t now); /* every TR_LOOK_US; NULL: all ranks move */
-const char *tr_hang_text(const struct launch_job *j);               /* describes the rank that hangs; NULL: none does */
-int64_t tr_hang_step(struct launch_job *j, const struct rank *r);   /* the step that a rank is in; -1: none yet */
+bool tr_hang_is_work_done(struct launch_job *j);                  /* is every rank that still runs in its last phase? */
+const char *tr_hang_text(const struct launch_job *j);             /* describes the rank that hangs; NULL: none does */
+int64_t tr_hang_step(struct launch_job *j, const struct rank *r); /* the step that a rank is in; -1: none yet */
 void tr_hang_where(struct launch_job *j, const struct rank *r,
                    struct tr_str *out);                        /* JSON members: phase, step, collective */
 void tr_hang_flight(struct launch_job *j, struct tr_str *out); /* the last actions of all ranks, one line per rank */

@@ -77,6 +77,14 @@ static bool is_oom_kill(struct launch_job *j, const struct rank *r)
     return is_new;
 }
 
+/* As process 1 of a container the launcher is the parent of what a rank left behind. That is killed already; a tenth of
+ * a second is the most that its end is waited for. */
+static void reap_orphans(pid_t group)
+{
+    for (int i = 0; i < 100 && waitpid(-group, NULL, WNOHANG) >= 0; i++)
+        usleep(1000);
+}
+
 static void reap(struct launch_job *j, struct rank *r)
 {
     (void)tr_failpoint("launch.before_reap");
@@ -84,6 +92,7 @@ static void reap(struct launch_job *j, struct rank *r)
     siginfo_t si = { 0 };
     while (waitid(P_PID, (id_t)r->pid, &si, WEXITED) != 0 && errno == EINTR)
         ;
+    reap_orphans(r->pid);
     r->code = si.si_code == CLD_EXITED ? si.si_status : 0;
     r->sig = si.si_code == CLD_EXITED ? 0 : si.si_status;
     r->is_oom = is_oom_kill(j, r);
@@ -123,6 +132,11 @@ static const struct rank *first_failure(const struct launch_job *j)
             best = r;
     }
     return best;
+}
+
+bool tr_group_has_failure(const struct launch_job *j)
+{
+    return first_failure(j) != NULL;
 }
 
 static const struct rank *first_done(const struct launch_job *j)
@@ -193,8 +207,11 @@ static void decide(struct launch_job *j, int64_t now)
         if (r && (!is_echo(r) || now >= j->settle_us || j->n_running == 0)) {
             blame(j, r);
         } else if (!r && !j->stop_sig && j->n_running > 0 && j->early_us && now >= j->early_us) {
-            j->is_early = true;
-            blame(j, first_done(j));
+            j->is_early = !tr_hang_is_work_done(j);
+            if (j->is_early)
+                blame(j, first_done(j));
+            else
+                j->early_us = now + TR_LOOK_US;
         }
     }
     if (!j->kill_us || now < j->kill_us || j->n_running == 0 || j->give_up_us)

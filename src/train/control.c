@@ -299,7 +299,8 @@ static enum tr_status read_key(const char *output, unsigned char key[KEY_BYTES])
     if (fd < 0)
         TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
     if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_size != KEY_BYTES)
-        TR_TRY(tr_fail(TR_USAGE, "%s: not the key of a run", path));
+        TR_TRY(tr_fail(TR_USAGE, "%s is no key of a run: a key is a file of %d bytes that the run makes", path,
+                       (int)KEY_BYTES));
     if (s.st_uid != geteuid() && geteuid() != 0)
         TR_TRY(tr_fail(TR_USAGE, "%s belongs to user %u; only that user may send requests", path, (unsigned)s.st_uid));
     TR_TRY(tr_pread_all(fd, path, key, KEY_BYTES, 0));

@@ -5,66 +5,8 @@
 unset RANK WORLD_SIZE
 examples=$source_dir/examples
 python3 -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
-python3 - "$examples"/kubernetes/job*.yaml >commands <<'PY'
+cat >keys.py <<'PY'
 import sys, yaml
-
-def need(node, path, kind):
-    for key in path.split("."):
-        assert isinstance(node, (dict, list)), f"{path}: nothing below {key}"
-        node = node[int(key)] if isinstance(node, list) else node.get(key)
-        assert node is not None, f"{path} is missing"
-    assert isinstance(node, kind), f"{path} is a {type(node).__name__}"
-    return node
-
-def job(spec):
-    assert need(spec, "completionMode", str) == "Indexed"
-    assert need(spec, "completions", int) == need(spec, "parallelism", int)
-    codes = [c for r in need(spec, "podFailurePolicy.rules", list) if r["action"] == "FailJob" for c in r["onExitCodes"]["values"]]
-    assert codes == [2, 78], codes
-    retried = [c for r in spec["podFailurePolicy"]["rules"] if r["action"] == "Ignore" for c in r.get("onExitCodes", {}).get("values", [])]
-    assert retried == [75], retried
-    pod = need(spec, "template.spec", dict)
-    assert need(pod, "restartPolicy", str) == "Never" and need(pod, "terminationGracePeriodSeconds", int) >= 60
-    volumes = {v["name"] for v in need(pod, "volumes", list)}
-    for c in need(pod, "containers", list):
-        assert {m["name"] for m in c["volumeMounts"]} <= volumes, "a volume is mounted that is not there"
-        for probe, path in ("startupProbe", "/healthz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez"):
-            at = need(c, probe + ".httpGet", dict)
-            assert at == {"path": path, "port": 9090} and {"containerPort": 9090} in c["ports"], at
-            assert set(c[probe]) <= {"httpGet", "periodSeconds", "failureThreshold"}, c[probe]
-        assert '--metrics-port "$POD_IP:9090"' in c["args"][0], "probes ask where nobody listens"
-        assert c["livenessProbe"]["periodSeconds"] * c["livenessProbe"]["failureThreshold"] >= 60, "the agent ends a hang by itself first"
-        names = {e["name"] for e in c["env"]} | {"JOB_COMPLETION_INDEX"}
-        assert need(c, "command", list) == ["/bin/sh", "-c"] and len(need(c, "args", list)) == 1
-        text = c["args"][0]
-        assert f"--nnodes {spec['completions']}" in text or f":{spec['completions']}" in text, "nnodes and completions differ"
-        for n in names:
-            text = text.replace(f"${n}", "1" if n == "JOB_COMPLETION_INDEX" else "127.0.0.1")
-        assert "$" not in text, text
-        print(text.removeprefix("exec trireme "))
-
-for path in sys.argv[1:]:
-    for doc in yaml.safe_load_all(open(path)):
-        need(doc, "apiVersion", str), need(doc, "metadata.name", str)
-        if doc["kind"] == "Job":
-            job(doc["spec"])
-        elif doc["kind"] == "JobSet":
-            for r in need(doc, "spec.replicatedJobs", list):
-                job(need(r, "template.spec", dict))
-        else:
-            assert doc["kind"] == "Service" and need(doc, "spec.clusterIP", str) == "None"
-PY
-[ "$(wc -l <commands)" = 2 ] || fail "two manifests, $(wc -l <commands) commands"
-while read -r line; do # accepted up to the model, which is not here
-    read -ra words < <(echo "$line" | tr -d '"')
-    expect 2 timeout 20 "$TRIREME" "${words[@]/--output*/--nothing}" </dev/null
-    grep -q 'nothing' stderr || fail "the launcher refuses something else: $(cat stderr)"
-done <commands
-
-# The others: keys that their own definitions have, and no others; and the line that they run, under the variables that they set.
-python3 - "$examples" >others <<'PY'
-import sys, yaml
-root = sys.argv[1]
 
 def only(node, where, **kinds):
     """A mapping with these keys: a type is needed, a tuple (type,) may be there."""
@@ -80,12 +22,87 @@ def only(node, where, **kinds):
     return node
 
 def pod(spec, where):
-    only(spec, where, restartPolicy=str, terminationGracePeriodSeconds=int, containers=list, volumes=list)
-    names = {v["name"] for v in spec["volumes"]}
+    """An unprivileged pod with a read-only root, whose volumes its user may write."""
+    only(spec, where, restartPolicy=str, terminationGracePeriodSeconds=int, securityContext=dict, containers=list, volumes=list, subdomain=(str,))
+    assert spec["restartPolicy"] == "Never" and spec["terminationGracePeriodSeconds"] >= 60 and spec["securityContext"] == {"fsGroup": 10001}
+    for v in spec["volumes"]:
+        only(v, where + ".volumes", name=str, persistentVolumeClaim=(dict,), emptyDir=(dict,))
     for c in spec["containers"]:
-        only(c, where + ".containers", name=str, image=str, command=list, args=list, env=list, volumeMounts=list, securityContext=(dict,))
-        assert {m["name"] for m in c["volumeMounts"]} <= names, where
+        only(c, where + ".containers", name=str, image=str, command=list, args=list, env=list, volumeMounts=list, securityContext=dict, ports=(list,),
+             startupProbe=(dict,), readinessProbe=(dict,), livenessProbe=(dict,))
+        assert c["command"] == ["/bin/sh", "-c"] and len(c["args"]) == 1
+        assert c["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True}, c["securityContext"]
+        for m in c["volumeMounts"]:
+            only(m, where + ".volumeMounts", name=str, mountPath=str)
+        assert {m["name"] for m in c["volumeMounts"]} == {v["name"] for v in spec["volumes"]}, "mounts and volumes differ"
     return spec["containers"][0]
+
+def rules(policy, container, where):
+    """Exit codes of a Job: 2 and 78 end it, 75 does not count."""
+    codes = {"FailJob": [], "Ignore": []}
+    for r in only(policy, where, rules=list)["rules"]:
+        only(r, where + ".rules", action=str, onExitCodes=(dict,), onPodConditions=(list,))
+        if "onExitCodes" in r:
+            only(r["onExitCodes"], where + ".onExitCodes", containerName=str, operator=str, values=list)
+            assert (r["onExitCodes"]["containerName"], r["onExitCodes"]["operator"]) == (container, "In")
+            codes[r["action"]] += r["onExitCodes"]["values"]
+    assert codes == {"FailJob": [2, 78], "Ignore": [75]}, codes
+PY
+python3 - "$examples"/kubernetes/job*.yaml >commands <<'PY'
+import sys, yaml
+sys.path.insert(0, ".")
+from keys import *
+
+def job(spec, where):
+    only(spec, where, completionMode=str, completions=int, parallelism=int, backoffLimit=int, podFailurePolicy=dict, template=dict)
+    assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
+    c = pod(only(spec["template"], where + ".template", spec=dict)["spec"], where + ".template.spec")
+    rules(spec["podFailurePolicy"], c["name"], where + ".podFailurePolicy")
+    for probe, path in ("startupProbe", "/healthz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez"):
+        only(c[probe], probe, httpGet=dict, periodSeconds=int, failureThreshold=(int,))
+        assert c[probe]["httpGet"] == {"path": path, "port": 9090} and {"containerPort": 9090} in c["ports"], c[probe]
+    assert '--metrics-port "$POD_IP:9090"' in c["args"][0], "probes ask where nobody listens"
+    assert c["livenessProbe"]["periodSeconds"] * c["livenessProbe"]["failureThreshold"] >= 60, "the agent ends a hang by itself first"
+    text = c["args"][0]
+    assert f"--nnodes {spec['completions']}" in text or f":{spec['completions']}" in text, "nnodes and completions differ"
+    for n in {e["name"] for e in c["env"]} | {"JOB_COMPLETION_INDEX"}:
+        text = text.replace(f"${n}", "1" if n == "JOB_COMPLETION_INDEX" else "127.0.0.1")
+    assert "$" not in text, text
+    print(text.removeprefix("exec trireme "))
+
+for path in sys.argv[1:]:
+    for doc in yaml.safe_load_all(open(path)):
+        only(doc, path, apiVersion=str, kind=str, metadata=dict, spec=dict)
+        spec = doc["spec"]
+        kind = doc["apiVersion"], doc["kind"]
+        if kind == ("batch/v1", "Job"):
+            job(spec, "Job.spec")
+        elif kind == ("jobset.x-k8s.io/v1alpha2", "JobSet"):
+            only(spec, "JobSet.spec", failurePolicy=dict, replicatedJobs=list)
+            for r in only(spec["failurePolicy"], "failurePolicy", maxRestarts=int, rules=list)["rules"]:
+                only(r, "failurePolicy.rules", name=str, action=str, onJobFailureReasons=list)
+                assert r["action"] == "FailJobSet" and r["onJobFailureReasons"] == ["PodFailurePolicy"], r
+            for r in spec["replicatedJobs"]:
+                only(r, "replicatedJobs", name=str, replicas=int, template=dict)
+                job(only(r["template"], "replicatedJobs.template", spec=dict)["spec"], "JobSet.spec.replicatedJobs")
+        else:
+            assert kind == ("v1", "Service"), kind
+            only(spec, "Service.spec", clusterIP=str, publishNotReadyAddresses=bool, selector=dict)
+            assert spec["clusterIP"] == "None", "the service is not headless"
+PY
+[ "$(wc -l <commands)" = 2 ] || fail "two manifests, $(wc -l <commands) commands"
+while read -r line; do # accepted up to the model, which is not here
+    read -ra words < <(echo "$line" | tr -d '"')
+    expect 2 timeout 20 "$TRIREME" "${words[@]/--output*/--nothing}" </dev/null
+    grep -q 'nothing' stderr || fail "the launcher refuses something else: $(cat stderr)"
+done <commands
+
+# The others: keys that their own definitions have, and no others; and the line that they run, under the variables that they set.
+python3 - "$examples" >others <<'PY'
+import sys, yaml
+sys.path.insert(0, ".")
+from keys import *
+root = sys.argv[1]
 
 def line(variables, text):
     print(";".join(f"{k}={v}" for k, v in variables.items()) + "\t" + text.replace("$POD_IP", "127.0.0.1").replace('"', "").removeprefix("exec ").strip())
@@ -98,8 +115,10 @@ only(runtime["spec"], "spec", mlPolicy=dict, template=dict)
 only(runtime["spec"]["mlPolicy"], "mlPolicy", numNodes=int, torch=dict)
 step = only(runtime["spec"]["template"]["spec"]["replicatedJobs"][0], "replicatedJobs", name=str, template=dict)
 assert step["name"] == "node" and step["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer"
-container = pod(step["template"]["spec"]["template"]["spec"], "kubeflow")
-assert container["name"] == "node" and container["securityContext"]["readOnlyRootFilesystem"] is True
+job = only(step["template"]["spec"], "kubeflow.spec", podFailurePolicy=dict, template=dict)
+container = pod(only(job["template"], "kubeflow.template", spec=dict)["spec"], "kubeflow")
+rules(job["podFailurePolicy"], "node", "kubeflow.podFailurePolicy")
+assert container["name"] == "node"
 only(train["spec"], "TrainJob.spec", runtimeRef=dict, trainer=dict)
 only(train["spec"]["trainer"], "trainer", numNodes=int, resourcesPerNode=dict)
 assert train["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]

@@ -69,6 +69,12 @@ expect 0 timeout -k 1 60 srun -N 2 --ntasks-per-node 1 --export=ALL "$TRIREME" l
 grep -qs '"event":"end"' srun/events.jsonl || fail "no end: $(cat stdout stderr)"
 grep -qh 'Slurm: 2 nodes, this is 1' stderr stdout || fail "the environment of Slurm was not used: $(cat stdout stderr)"
 
+# Ranks that srun starts by itself, which find each other by Slurm's PMI2.
+if srun --mpi=list 2>&1 | grep -q pmi2; then
+    expect 0 timeout -k 1 60 srun --mpi=pmi2 -N 2 -n 2 --export=ALL "$TRIREME" train "${options[@]}" --output "$work/pmi2"
+    same clean/model.safetensors pmi2/model.safetensors
+fi
+
 # wait_for STATE STEP: the job is in that state, and its log has that step.
 state_of() { scontrol -o show job "$job" | sed -n 's/.*JobState=\([A-Z]*\).*/\1/p'; }
 wait_for() {

@@ -21,6 +21,7 @@ struct rig {
     char dir[64], out[96], err[96];
     char *argv[8], *env[8];
     struct tr_launch l;
+    bool is_process_1; /* the launcher's, as in a container: orphans are its children */
 };
 
 static inline void nap_ms(int ms)
@@ -99,6 +100,8 @@ static inline pid_t rig_start(struct rig *g)
     if (pid > 0)
         return pid;
     struct tr_launch_end end = { 0 };
+    if (g->is_process_1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (g->l.out_fd == 0)
         g->l.out_fd = rig_file(g, "stdout");
     if (g->l.err_fd == 0)

@@ -72,6 +72,45 @@ static void a_step_of_srun_is_a_rank_and_a_batch_script_is_not(void **state)
     has("TR_JOB", "77.0");
 }
 
+/* What Slurm 22.05 sets for --mpi=pmi2: nothing there says which ranks share a host. */
+static void srun_with_pmi2_tells_the_ranks_of_a_host(void **state)
+{
+    (void)state;
+    setenv("PMI_RANK", "1", 1);
+    setenv("PMI_SIZE", "2", 1);
+    setenv("PMI_FD", "11", 1);
+    setenv("PMI_JOBID", "77.0", 1);
+    setenv("SLURM_PROCID", "1", 1);
+    setenv("SLURM_JOB_ID", "77", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    setenv("SLURM_LOCALID", "0", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1(x2)", 1);
+    tr_launch_adopt();
+    has("RANK", "1");
+    has("WORLD_SIZE", "2");
+    has("LOCAL_RANK", "0");
+    has("LOCAL_WORLD_SIZE", "1");
+    has("TR_JOB", "77.0");
+}
+
+static void mpirun_in_a_step_of_srun_counts_its_own_ranks(void **state)
+{
+    (void)state;
+    setenv("PMI_RANK", "5", 1);
+    setenv("PMI_SIZE", "8", 1);
+    setenv("PMI_FD", "5", 1);
+    setenv("MPI_LOCALRANKID", "1", 1);
+    setenv("MPI_LOCALNRANKS", "4", 1);
+    setenv("SLURM_PROCID", "1", 1); /* the second host's proxy */
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    tr_launch_adopt();
+    has("RANK", "5");
+    has("WORLD_SIZE", "8");
+    has("LOCAL_WORLD_SIZE", "4");
+}
+
 static void torchrun_wins_and_nonsense_is_left_alone(void **state)
 {
     (void)state;
@@ -95,6 +134,8 @@ int main(void)
         cmocka_unit_test_setup(open_mpi_tells_rank_size_and_host, forget_all),
         cmocka_unit_test_setup(mpich_tells_rank_size_and_host, forget_all),
         cmocka_unit_test_setup(a_step_of_srun_is_a_rank_and_a_batch_script_is_not, forget_all),
+        cmocka_unit_test_setup(srun_with_pmi2_tells_the_ranks_of_a_host, forget_all),
+        cmocka_unit_test_setup(mpirun_in_a_step_of_srun_counts_its_own_ranks, forget_all),
         cmocka_unit_test_setup(torchrun_wins_and_nonsense_is_left_alone, forget_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,16 @@ static void a_program_that_is_not_there_is_named(void **state)
     rig_release(&g);
 }
 
+static void process_1_reaps_what_its_ranks_leave_behind(void **state)
+{
+    (void)state;
+    struct rig g;
+    rig_init(&g, 2, "sleep 100 & (sleep 100 &) ; exit 0");
+    g.is_process_1 = true;
+    assert_int_equal(rig_run(&g, 5000), 0);
+    rig_release(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +221,7 @@ int main(void)
         cmocka_unit_test(a_terminal_that_does_not_read_never_holds_the_launcher),
         cmocka_unit_test(a_reader_that_left_does_not_end_the_job),
         cmocka_unit_test(a_program_that_is_not_there_is_named),
+        cmocka_unit_test(process_1_reaps_what_its_ranks_leave_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
