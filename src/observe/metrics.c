@@ -180,11 +180,11 @@ bool tr_metrics_of(struct tr_metrics *m, const struct tr_event *e, struct tr_tra
     if (tr_json_str(e->json, "event", true, &kind) != TR_OK)
         tr_error_clear();
     m->n = 0;
-    if (e->step >= 0)
+    if (e->step >= 0 && e->kind != TR_EVENT_CHECKPOINT) /* which may come after later steps */
         m->last_step = e->step;
     *out = (struct tr_track_event){ .event = e,
                                     .kind = kind,
-                                    .step = m->last_step,
+                                    .step = e->step >= 0 ? e->step : m->last_step,
                                     .time = cJSON_IsNumber(time_of) ? time_of->valuedouble : 0,
                                     .is_text = true };
     for (size_t i = 0; i < TR_COUNT_OF(kinds); i++) {

@@ -124,6 +124,22 @@ static void clean(char *name)
             *name = '_';
 }
 
+/* Units are written out, as Prometheus' own check of names wants them. */
+static void spell_unit(char *name, size_t size)
+{
+    static const struct {
+        const char *ours, *theirs;
+    } rows[] = { { "_per_s", "_per_second" }, { "_s", "_seconds" }, { "_w", "_watts" }, { "_c", "_celsius" } };
+    size_t n = strlen(name);
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        size_t n_unit = strlen(rows[i].ours);
+        if (n > n_unit && strcmp(name + n - n_unit, rows[i].ours) == 0) {
+            (void)snprintf(name + n - n_unit, size - (n - n_unit), "%s", rows[i].theirs);
+            return;
+        }
+    }
+}
+
 /* "memory/rank_3/params", "system/gpu.0/power_w": the part in the middle is a label. */
 static bool set_special(struct prometheus *p, const char *metric, double x)
 {
@@ -139,6 +155,7 @@ static bool set_special(struct prometheus *p, const char *metric, double x)
     }
     if (sscanf(metric, "system/gpu.%63[0-9]/%127s", middle, last) == 2) {
         clean(last);
+        spell_unit(last, sizeof last);
         (void)snprintf(name, sizeof name, "trireme_gpu_%s", last);
         set_labelled(p, name, "as the driver reports it", false, "gpu", middle, NULL, NULL, x);
         return true;
@@ -158,6 +175,7 @@ static void set_metric(struct prometheus *p, const struct tr_metric *m)
         }
     (void)snprintf(name, sizeof name, "%s", m->name);
     clean(name);
+    spell_unit(name, sizeof name);
     char full[280], help[300];
     (void)snprintf(full, sizeof full, "trireme_%.120s", name);
     (void)snprintf(help, sizeof help, "%.100s of the last event that has it", m->name);

@@ -177,10 +177,40 @@ static void add_config(struct tensorboard *t, const struct tr_track_run *run)
 
 /* ---- what older files hold ---- */
 
-/* The last step of a file that has a number; -1: none. Reading ends at the first record that is not whole. */
-static int64_t last_step_in(int fd)
+/* What readers see in the files of a directory: the highest step, and each record of an earlier step that stands behind
+ * a later one. */
+struct seen_steps {
+    int64_t last; /* -1: none */
+    struct late {
+        int64_t step, behind;
+    } * late;
+    size_t n_late, n_cap;
+};
+
+static void note_step(struct seen_steps *s, int64_t step)
 {
-    int64_t last = -1;
+    if (step < s->last && TR_GROW(s->late, s->n_late + 1, &s->n_cap))
+        s->late[s->n_late++] = (struct late){ .step = step, .behind = s->last };
+    s->last = tr_max64(s->last, step);
+}
+
+/* Readers forget steps, and the log is replayed from a line on. So that no record is shown twice, or lost, both begin
+ * at a step behind which nothing stands that is older: at most `from`. */
+static int64_t rewind_step(const struct seen_steps *s, int64_t from)
+{
+    int64_t before;
+    do {
+        before = from;
+        for (size_t i = 0; i < s->n_late; i++)
+            if (s->late[i].behind >= from)
+                from = tr_min64(from, s->late[i].step);
+    } while (from < before);
+    return from;
+}
+
+/* Reading ends at the first record that is not whole. */
+static void read_steps(int fd, struct seen_steps *out)
+{
     off_t at = 0;
     unsigned char head[HEAD_BYTES], *record = NULL;
     while (pread(fd, head, sizeof head, at) == (ssize_t)sizeof head) {
@@ -193,18 +223,20 @@ static int64_t last_step_in(int fd)
             tr_get_le(record + n, 4) != masked(record, (size_t)n))
             break;
         int64_t step = -1;
-        bool has_summary = false;
+        bool has_summary = false, is_start = false;
         struct tr_pb_field f;
         for (const unsigned char *q = record; tr_pb_next(&q, record + n, &f);) {
             step = f.field == EVENT_STEP ? (int64_t)f.value : step;
             has_summary = has_summary || f.field == EVENT_SUMMARY;
+            is_start = is_start || f.field == EVENT_SESSION;
         }
+        if (is_start) /* readers have forgotten this step and later ones */
+            out->last = tr_min64(out->last, step);
         if (has_summary)
-            last = step;
+            note_step(out, step);
         at += (off_t)(HEAD_BYTES + n + FOOT_BYTES);
     }
     free(record);
-    return last;
 }
 
 static int is_ours(const struct dirent *d)
@@ -212,25 +244,28 @@ static int is_ours(const struct dirent *d)
     return strncmp(d->d_name, PREFIX, sizeof PREFIX - 1) == 0;
 }
 
-/* The last step that the files of a directory hold, newest file first; -1: none. */
-static int64_t last_step_of(const char *dir)
+/* The step from which the log is replayed: the highest one that the files hold, at most first_step, and earlier where
+ * rewind_step says so. 0: all of it. */
+static int64_t first_wanted(const char *dir, int64_t first_step)
 {
     struct dirent **file = NULL;
-    int64_t last = -1;
+    struct seen_steps steps = { .last = -1 };
     int n = scandir(dir, &file, is_ours, alphasort);
-    for (int i = n; i-- > 0;) {
+    for (int i = 0; i < n; i++) {
         char path[TR_PATH_MAX];
-        int fd = last < 0 && tr_path_join(path, dir, file[i]->d_name) == TR_OK
+        int fd = tr_path_join(path, dir, file[i]->d_name) == TR_OK
                      ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
                      : -1;
         if (fd >= 0) {
-            last = last_step_in(fd);
+            read_steps(fd, &steps);
             close(fd);
         }
         free(file[i]);
     }
     free(file);
-    return last;
+    int64_t from = rewind_step(&steps, tr_min64(steps.last, first_step));
+    free(steps.late);
+    return tr_max64(0, from);
 }
 
 /* ---- the row ---- */
@@ -287,7 +322,7 @@ static enum tr_status open_tensorboard(const struct tr_track_run *run, void **si
     TR_TRY(tr_format(dir, sizeof dir, TR_NAME_RUNS "/%s", run->name));
     TR_TRY(tr_out_mkdir(run->output, dir));
     TR_TRY(tr_path_join(path, run->output, dir));
-    *from = tr_max64(0, tr_min64(last_step_of(path), run->first_step));
+    *from = first_wanted(path, run->first_step);
     TR_TRY(make_file(t, run, dir));
     tr_pb_double(&t->event, EVENT_TIME, run->start_time);
     tr_pb_text(&t->event, EVENT_VERSION, "brain.Event:2");

@@ -45,6 +45,14 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS idx_metrics_run_step ON metrics(run_id, step);"
     "CREATE INDEX IF NOT EXISTS idx_system_metrics_run_timestamp ON system_metrics(run_id, timestamp);";
 
+/* Rows are in the order of the log. What stands behind the first number of a step goes with it, also a checkpoint of an
+ * earlier step that was reported late: the replay of the log brings it again. */
+static const char drop_alerts[] =
+    "DELETE FROM alerts WHERE run_id = ?1 AND (?2 <= 0 OR timestamp >= (SELECT MIN(timestamp) FROM metrics WHERE "
+    "run_id = ?1 AND step >= ?2))";
+static const char drop_metrics[] =
+    "DELETE FROM metrics WHERE run_id = ?1 AND id >= (SELECT MIN(id) FROM metrics WHERE run_id = ?1 AND step >= ?2)";
+
 struct trackio {
     void *db, *statement[N_STATEMENTS];
     bool is_open; /* a transaction */
@@ -190,8 +198,8 @@ static enum tr_status open_trackio(const struct tr_track_run *run, void **sink, 
     TR_TRY(run_sql(t, schema));
     TR_TRY(ask(t, "SELECT COALESCE(MAX(step), 0) FROM metrics WHERE run_id = ?1 AND ?2 = 0", 0, &last));
     *from = tr_min64(last, run->first_step);
-    TR_TRY(ask(t, "DELETE FROM metrics WHERE run_id = ?1 AND step >= ?2", *from, NULL));
-    TR_TRY(ask(t, "DELETE FROM alerts WHERE run_id = ?1 AND step >= ?2", *from, NULL));
+    TR_TRY(ask(t, drop_alerts, *from, NULL));
+    TR_TRY(ask(t, drop_metrics, *from, NULL));
     for (int i = 0; i < N_STATEMENTS; i++)
         TR_TRY(prepare(t, statements[i], &t->statement[i]));
     TR_TRY(put_config(t, run));

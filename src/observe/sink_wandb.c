@@ -1,9 +1,12 @@
 /* sink_wandb.c - a W&B run in offline mode: wandb/offline-run-DATE-ID/run-ID.wandb, which `wandb sync` uploads.
  *
- * The file is a LevelDB log: blocks of 32 KiB of chunks with checksum, length and type; a record of W&B's
- * wandb_internal.proto is one chunk or several. One history row holds all numbers of a step, so it is written when the
- * next step begins. A resumed run continues its file, cut back to the step it resumes from. Values are JSON text with
- * 17 digits: exact. The variables that W&B's own client reads (WANDB_PROJECT, WANDB_DIR ...) mean the same here.
+ * The file is a LevelDB log (leveldb.c) of records of W&B's wandb_internal.proto. One history row holds all numbers of
+ * a step, so it is written when the next step begins. W&B wants the numbers of rows (_step) to grow, so a checkpoint
+ * that is reported after later steps has a row of its own behind them; curves are drawn over train/global_step, which
+ * is the step itself. Rows are in the order of the log: a resumed run cuts its file back to the step it resumes from
+ * and continues it. Values are JSON text with 17 digits: exact. The variables of W&B's own client (WANDB_PROJECT,
+ * WANDB_DIR
+ * ...) mean the same here.
  */
 #include "observe/track_impl.h"
 
@@ -14,10 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 32768, CHUNK_HEAD = 7, FILE_HEAD = 7, RECORD_MAX = 64 << 20 };
-enum { CHUNK_FULL = 1, CHUNK_FIRST, CHUNK_MIDDLE, CHUNK_LAST };
-enum { NUM = 1, HISTORY = 2, SUMMARY = 3, STATS = 7, OUTPUT_RAW = 13, RUN = 17, EXIT = 18, HEADER = 21 };
+enum { FILE_HEAD = 7 };
+enum { NUM = 1, HISTORY = 2, SUMMARY = 3, STATS = 7, METRIC = 12, OUTPUT_RAW = 13, RUN = 17, EXIT = 18, HEADER = 21 };
 enum { ITEM_KEY = 1, ITEM_NESTED = 2, ITEM_JSON = 16 };
+enum { ROW_ITEM = 1, ROW_NUMBER = 2 };
+#define STEP_NAME "train/global_step"
 
 struct wandb {
     int fd;
@@ -25,42 +29,14 @@ struct wandb {
     off_t at; /* of the next byte, out included */
     int64_t n_records;
     double start_time, last_time;
-    int64_t step; /* of the row; -1: none */
+    int64_t step;        /* of the row that is being filled; -1: none */
+    int64_t last_step;   /* the highest so far */
+    int64_t last_number; /* of the last row that was written */
     struct tr_str out, row, summary;
+    struct tr_str late; /* whole rows of earlier steps, as field 1 each: they follow the row that is being filled */
 };
 
 /* ---- the log ---- */
-
-static void add_chunk(struct wandb *w, int type, const char *p, size_t n)
-{
-    unsigned char head[CHUNK_HEAD];
-    tr_put_le(head + 4, n, 2);
-    head[6] = (unsigned char)type;
-    tr_put_le(head, tr_crc(TR_CRC32, tr_crc(TR_CRC32, 0, head + 6, 1), p, n), 4);
-    tr_str_add(&w->out, (const char *)head, sizeof head);
-    tr_str_add(&w->out, p, n);
-    w->at += (off_t)(sizeof head + n);
-}
-
-static void add_log(struct wandb *w, const char *p, size_t n)
-{
-    static const char zeros[CHUNK_HEAD];
-    bool is_first = true, is_last = false;
-    while (!is_last) {
-        size_t left = BLOCK - (size_t)(w->at % BLOCK);
-        if (left < CHUNK_HEAD) {
-            tr_str_add(&w->out, zeros, left);
-            w->at += (off_t)left;
-            left = BLOCK;
-        }
-        size_t part = n < left - CHUNK_HEAD ? n : left - CHUNK_HEAD;
-        is_last = part == n;
-        add_chunk(w, is_first ? (is_last ? CHUNK_FULL : CHUNK_FIRST) : is_last ? CHUNK_LAST : CHUNK_MIDDLE, p, part);
-        is_first = false;
-        p += part;
-        n -= part;
-    }
-}
 
 static void add_record(struct wandb *w, int field, const struct tr_str *body)
 {
@@ -68,86 +44,74 @@ static void add_record(struct wandb *w, int field, const struct tr_str *body)
     tr_pb_int(&record, NUM, ++w->n_records);
     tr_pb_bytes(&record, field, body->p ? body->p : "", body->n);
     if (tr_str_ok(&record) && tr_str_ok(body))
-        add_log(w, record.p, record.n);
+        tr_leveldb_add(&w->out, &w->at, record.p, record.n);
     tr_str_release(&record);
 }
 
-/* Reads a log that was written here, record by record, to the first that is not whole. */
-struct wandb_log {
-    int fd;
-    off_t at;
-    struct tr_str record;
+/* What a history row says of itself: its number, and its step or -1. */
+struct row_head {
+    int64_t number, step;
 };
 
-static bool read_chunk(struct wandb_log *l, int *type)
+static void read_item(const struct tr_pb_field *item, struct row_head *head)
 {
-    unsigned char head[CHUNK_HEAD], data[BLOCK];
-    size_t left = BLOCK - (size_t)(l->at % BLOCK);
-    if (left < CHUNK_HEAD)
-        l->at += (off_t)left;
-    if (pread(l->fd, head, sizeof head, l->at) != (ssize_t)sizeof head)
-        return false;
-    size_t n = (size_t)tr_get_le(head + 4, 2), room = BLOCK - (size_t)(l->at % BLOCK) - CHUNK_HEAD;
-    if (n > room || pread(l->fd, data, n, l->at + CHUNK_HEAD) != (ssize_t)n)
-        return false;
-    if (tr_get_le(head, 4) != tr_crc(TR_CRC32, tr_crc(TR_CRC32, 0, head + 6, 1), data, n))
-        return false;
-    *type = head[6];
-    tr_str_add(&l->record, (const char *)data, n);
-    l->at += (off_t)(CHUNK_HEAD + n);
-    return l->record.n <= RECORD_MAX && tr_str_ok(&l->record);
+    struct tr_pb_field f;
+    bool is_step = false;
+    const unsigned char *p = item->p;
+    while (p && tr_pb_next(&p, item->p + item->n, &f)) {
+        char text[32];
+        if (f.field == ITEM_NESTED && f.p)
+            is_step = f.n == sizeof STEP_NAME - 1 && memcmp(f.p, STEP_NAME, f.n) == 0;
+        if (f.field != ITEM_JSON || !is_step || !f.p || f.n >= sizeof text)
+            continue;
+        memcpy(text, f.p, f.n);
+        text[f.n] = 0;
+        if (tr_parse_int(text, 0, INT64_MAX, &head->step) != TR_OK)
+            tr_error_clear();
+    }
 }
 
-static bool next_record(struct wandb_log *l)
+static struct row_head head_of(const struct tr_str *record)
 {
-    int type = 0;
-    bool is_first = true;
-    tr_str_clear(&l->record);
-    do {
-        if (!read_chunk(l, &type) || is_first != (type == CHUNK_FULL || type == CHUNK_FIRST))
-            return false;
-        is_first = false;
-    } while (type == CHUNK_FIRST || type == CHUNK_MIDDLE);
-    return type == CHUNK_FULL || type == CHUNK_LAST;
-}
-
-/* The step of a history record; -1: it is another one. */
-static int64_t step_of(const struct tr_str *record)
-{
+    struct row_head head = { .step = -1 };
     struct tr_pb_field f, g, h;
     const unsigned char *p = (const unsigned char *)record->p, *end = p + record->n;
     while (tr_pb_next(&p, end, &f))
-        for (const unsigned char *q = f.p; f.field == HISTORY && q && tr_pb_next(&q, f.p + f.n, &g);)
-            for (const unsigned char *r = g.p; g.field == 2 && r && tr_pb_next(&r, g.p + g.n, &h);)
-                if (h.field == 1)
-                    return (int64_t)h.value;
-    return -1;
+        for (const unsigned char *q = f.p; f.field == HISTORY && q && tr_pb_next(&q, f.p + f.n, &g);) {
+            if (g.field == ROW_ITEM)
+                read_item(&g, &head);
+            for (const unsigned char *r = g.p; g.field == ROW_NUMBER && r && tr_pb_next(&r, g.p + g.n, &h);)
+                head.number = h.field == 1 ? (int64_t)h.value : head.number;
+        }
+    return head;
 }
 
-/* Where an old log is cut, so that it ends before the rows of *from, which is the last step it holds, but at most
- * first_step. 0: it holds nothing to continue. */
-static off_t find_cut(int fd, int64_t first_step, int64_t *from, int64_t *n_records)
+/* Where the old log of w is cut, so that it ends before the first row of *from, which is the highest step it holds, but
+ * at most first_step. 0: it holds nothing to continue. */
+static off_t find_cut(struct wandb *w, int64_t first_step, int64_t *from)
 {
-    struct wandb_log l = { .fd = fd, .at = FILE_HEAD };
+    struct tr_leveldb l = { .fd = w->fd, .at = FILE_HEAD };
     int64_t n = 0, last = -1;
     off_t cut = 0;
     *from = 0;
-    *n_records = 0;
     while (last < first_step) {
         off_t begin = l.at;
-        if (!next_record(&l))
+        if (!tr_leveldb_next(&l))
             break;
-        int64_t step = step_of(&l.record);
-        if (step >= 0) {
-            last = step;
+        struct row_head head = head_of(&l.record);
+        if (head.step > last) {
+            last = head.step;
             cut = begin;
-            *n_records = n;
+            w->n_records = n;
+            w->last_number = head.number - 1;
         }
         n++;
     }
     tr_str_release(&l.record);
-    if (last <= 0)
+    if (last <= 0) {
+        w->n_records = w->last_number = 0;
         return 0;
+    }
     *from = tr_min64(last, first_step);
     return cut;
 }
@@ -219,6 +183,24 @@ static void add_tags(struct tr_str *body)
     }
 }
 
+/* As define_metric("*", step_metric=...): the axis of every curve is the step, whatever the number of its row. */
+static void add_axis(struct wandb *w)
+{
+    struct tr_str options = { 0 }, body = { 0 };
+    tr_pb_int(&options, 3, 1); /* defined */
+    tr_pb_text(&body, 1, STEP_NAME);
+    tr_pb_bytes(&body, 6, options.p ? options.p : "", options.n);
+    add_record(w, METRIC, &body);
+    tr_str_clear(&body);
+    tr_pb_int(&options, 1, 1); /* step_sync */
+    tr_pb_text(&body, 2, "*");
+    tr_pb_text(&body, 4, STEP_NAME);
+    tr_pb_bytes(&body, 6, options.p ? options.p : "", options.n);
+    add_record(w, METRIC, &body);
+    tr_str_release(&options);
+    tr_str_release(&body);
+}
+
 static void add_head(struct wandb *w, const struct tr_track_run *run, const char *id)
 {
     struct tr_str version = { 0 }, body = { 0 };
@@ -244,27 +226,58 @@ static void add_head(struct wandb *w, const struct tr_track_run *run, const char
     tr_pb_text(&body, 13, host);
     add_time(&body, 17, run->start_time);
     add_record(w, RUN, &body);
+    add_axis(w);
     tr_str_release(&version);
     tr_str_release(&body);
 }
 
-static void end_row(struct wandb *w)
+static void add_place(struct tr_str *row, int64_t step, double time, double start_time)
+{
+    add_number(row, ROW_ITEM, ITEM_NESTED, STEP_NAME, (double)step);
+    add_number(row, ROW_ITEM, ITEM_NESTED, "_timestamp", time);
+    add_number(row, ROW_ITEM, ITEM_NESTED, "_runtime", time - start_time);
+}
+
+static void add_row(struct wandb *w, int64_t number, struct tr_str *row)
 {
     struct tr_str step = { 0 };
+    w->last_number = number;
+    tr_pb_int(&step, 1, number);
+    tr_pb_bytes(row, ROW_NUMBER, step.p ? step.p : "", step.n);
+    add_number(row, ROW_ITEM, ITEM_NESTED, "_step", (double)number);
+    add_record(w, HISTORY, row);
+    tr_str_release(&step);
+}
+
+static void end_row(struct wandb *w)
+{
+    struct tr_pb_field f;
     if (w->step < 0)
         return;
-    tr_pb_int(&step, 1, w->step);
-    tr_pb_bytes(&w->row, 2, step.p ? step.p : "", step.n);
-    add_number(&w->row, 1, ITEM_NESTED, "_step", (double)w->step);
-    add_number(&w->row, 1, ITEM_NESTED, "train/global_step", (double)w->step);
-    add_number(&w->row, 1, ITEM_NESTED, "_timestamp", w->last_time);
-    add_number(&w->row, 1, ITEM_NESTED, "_runtime", w->last_time - w->start_time);
-    add_record(w, HISTORY, &w->row);
+    add_place(&w->row, w->step, w->last_time, w->start_time);
+    add_row(w, tr_max64(w->step, w->last_number + 1), &w->row);
     tr_str_clear(&w->summary);
     tr_str_add(&w->summary, w->row.p ? w->row.p : "", w->row.n);
+    const unsigned char *p = (const unsigned char *)w->late.p;
+    for (const unsigned char *end = p ? p + w->late.n : p; p && tr_pb_next(&p, end, &f);) {
+        tr_str_clear(&w->row);
+        tr_str_add(&w->row, (const char *)f.p, f.n);
+        add_row(w, w->last_number + 1, &w->row);
+    }
     tr_str_clear(&w->row);
-    tr_str_release(&step);
+    tr_str_clear(&w->late);
     w->step = -1;
+}
+
+/* An event of a step whose row is written. */
+static void add_late(struct wandb *w, const struct tr_track_event *e)
+{
+    struct tr_str row = { 0 };
+    for (size_t i = 0; i < e->n_metrics; i++)
+        add_number(&row, ROW_ITEM, ITEM_NESTED, e->metric[i].name, e->metric[i].value);
+    add_place(&row, e->step, e->time, w->start_time);
+    tr_pb_bytes(&w->late, 1, row.p ? row.p : "", row.n);
+    tr_str_release(&row);
 }
 
 /* ---- where ---- */
@@ -334,6 +347,7 @@ static enum tr_status close_wandb(void *sink, bool is_over)
     tr_str_release(&w->out);
     tr_str_release(&w->row);
     tr_str_release(&w->summary);
+    tr_str_release(&w->late);
     free(w);
     return st;
 }
@@ -357,7 +371,7 @@ static enum tr_status open_wandb(const struct tr_track_run *run, void **sink, in
     TR_TRY(tr_out_mkdir(base, files));
     TR_TRY(tr_format(w->name, sizeof w->name, "%s/run-%s.wandb", dir, id));
     TR_TRY(tr_out_open(base, w->name, TR_OUT_APPEND, &w->fd));
-    w->at = find_cut(w->fd, run->first_step, from, &w->n_records);
+    w->at = find_cut(w, run->first_step, from);
     if (ftruncate(w->fd, w->at) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: %s", w->name, strerror(errno)));
     if (w->at == 0)
@@ -445,7 +459,7 @@ static void add_histogram(struct wandb *w, const struct tr_track_event *e)
     for (int i = 0; i <= TR_HISTOGRAM_BINS; i++)
         tr_str_addf(&json, "%s%.17g", i ? "," : "", e->histogram->edge[i]);
     tr_str_addf(&json, "]}");
-    add_item(&w->row, 1, ITEM_NESTED, e->histogram_name, json.p ? json.p : "null");
+    add_item(&w->row, ROW_ITEM, ITEM_NESTED, e->histogram_name, json.p ? json.p : "null");
     tr_str_release(&json);
 }
 
@@ -472,28 +486,37 @@ static void add_exit(struct wandb *w, const struct tr_track_event *e)
     tr_str_release(&body);
 }
 
+/* Numbers of a step go to its row. */
+static void add_numbers(struct wandb *w, const struct tr_track_event *e)
+{
+    if (e->step < w->last_step) {
+        add_late(w, e);
+        return;
+    }
+    if (w->step != e->step)
+        end_row(w);
+    for (size_t i = 0; i < e->n_metrics; i++)
+        add_number(&w->row, ROW_ITEM, ITEM_NESTED, e->metric[i].name, e->metric[i].value);
+    if (e->histogram)
+        add_histogram(w, e);
+    w->step = w->last_step = e->step;
+    w->last_time = e->time;
+}
+
 static enum tr_status write_event(void *sink, const struct tr_track_event *e)
 {
     enum { FLUSH_BYTES = 1 << 20 };
     struct wandb *w = sink;
-    bool is_system = strcmp(e->kind, "system") == 0;
-    if (e->n_metrics && !is_system && w->step != e->step)
-        end_row(w);
-    for (size_t i = 0; i < e->n_metrics && !is_system; i++)
-        add_number(&w->row, 1, ITEM_NESTED, e->metric[i].name, e->metric[i].value);
-    if (e->histogram)
-        add_histogram(w, e);
-    if (e->n_metrics && !is_system) {
-        w->step = e->step;
-        w->last_time = e->time;
-    }
-    if (is_system)
+    if (strcmp(e->kind, "system") == 0)
         add_stats(w, e);
+    else if (e->n_metrics)
+        add_numbers(w, e);
     if (e->is_text)
         add_line(w, e);
     if (e->is_end)
         add_exit(w, e);
     TR_PASS(tr_str_check(&w->row, "%s", w->name));
+    TR_PASS(tr_str_check(&w->late, "%s", w->name));
     return w->out.n > FLUSH_BYTES ? flush(w) : TR_OK;
 }
 

@@ -93,4 +93,13 @@ uint64_t tr_get_le(const unsigned char *at, int n_bytes);
  * status says why. */
 enum tr_status tr_append(int fd, const char *name, struct tr_str *s);
 
+/* leveldb.c: records in LevelDB's log. *at is the place in the file of the next byte of `out`. */
+void tr_leveldb_add(struct tr_str *out, off_t *at, const char *p, size_t n);
+struct tr_leveldb {
+    int fd;
+    off_t at;
+    struct tr_str record;
+};
+bool tr_leveldb_next(struct tr_leveldb *l); /* fills the record. false: no whole one is left */
+
 #endif

@@ -45,9 +45,21 @@ PY
     read_back torn
 done
 
-# Killed at random instants, resumed, killed again: tests/trackers/read_back.py with 200 kills and the packages themselves, in short.
-mkdir kills
-WANDB_PROJECT=huggingface read_back kills --kill 3 --trireme "$TRIREME" --model model --data train.jsonl
+# A checkpoint that is reported after later steps, the first of them the step that the run is resumed from: each value once.
+TR_FAIL=ckpt.before_verify:delay300:1,train.after_step:delay1500:28,train.after_step:kill:29 train slow --async_save on --max_steps 40 >stdout 2>stderr && fail "it was not killed"
+python3 - <<'PY' || fail "no checkpoint was late: $(cut -c 1-120 slow/events.jsonl)"
+import json
+kinds = [(e["event"], e.get("step")) for e in map(json.loads, open("slow/events.jsonl"))]
+assert kinds.index(("checkpoint", 10)) > kinds.index(("step", 20)) and ("checkpoint", 20) in kinds
+PY
+expect 0 train slow --async_save on --max_steps 40 --resume_from_checkpoint auto
+read_back slow
+
+# Killed at random bytes, resumed, killed again: tests/trackers/read_back.py with 200 kills and the packages themselves, in short.
+if [ -z "${TR_SANITIZED:-}" ]; then # sanitizers want to be the first library
+    mkdir kills
+    WANDB_PROJECT=huggingface read_back kills --kill 8 --trireme "$TRIREME" --model model --data train.jsonl
+fi
 
 # Switched on at the resume: the whole history is there.
 "$TRIREME" train --model model --data train.jsonl --output late --sequence_length 32 --per_device_train_batch_size 2 --max_steps 12 --save_steps 5 --quiet --threads 1

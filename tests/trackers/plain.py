@@ -1,6 +1,6 @@
 """plain.py - the tracker files of a run, read with Python's own modules: for CI, which has no tracker packages. Each
 reader follows the published format and checks every checksum; a torn end is where reading stops, as in the packages."""
-import glob, json, sqlite3, struct, zlib
+import glob, json, re, sqlite3, struct, zlib
 
 CRC32C = []
 for i in range(256):
@@ -97,8 +97,17 @@ def wandb_records(path):
             yield part
 
 
+def add_row(out, row):
+    """Numbers of a history row of W&B by name and step: each once."""
+    step = row["train/global_step"]
+    for k, v in row.items():
+        if not isinstance(v, dict) and k not in ("_step", "_timestamp", "_runtime", "train/global_step"):
+            assert (k, step) not in out, f"wandb has {k} at {step} twice"
+            out[k, step] = v
+
+
 def wandb(run, complete=True):
-    out, steps, n = {}, set(), 0
+    out, last, n = {}, -1, 0
     files = glob.glob(f"{run}/wandb/offline-run-*/run-*.wandb")
     assert len(files) <= 1, files
     for f in files:
@@ -110,15 +119,15 @@ def wandb(run, complete=True):
             assert n != 2 or 17 in record
             if 2 in record:
                 history = message(record[2])
-                step = dict(message(dict(history)[2]))[1] if dict(message(dict(history)[2])) else 0
-                assert step not in steps, f"step {step} twice"
-                steps.add(step)
-                for k, v in history:
-                    if k == 1:
-                        item = dict(message(v))
-                        value = json.loads(item[16])
-                        if not isinstance(value, dict):
-                            out[item[2].decode(), step] = value
+                number = dict(message(dict(history)[2])).get(1, 0)
+                assert number > last, f"row {number} behind row {last}"
+                last = number
+                items = [dict(message(v)) for k, v in history if k == 1]
+                names = [item[2].decode() for item in items]
+                row = {name: json.loads(item[16]) for name, item in zip(names, items)}
+                twice = {name for name in row if names.count(name) > 1 and not name.startswith(("memory/", "end/", "train/train_runtime"))}
+                assert not twice and row["_step"] == number, twice  # two starts at one step have two plans and ends
+                add_row(out, row)
     return out
 
 
@@ -151,5 +160,6 @@ def prometheus(text):
         name, value = line.rsplit(" ", 1)
         assert name.split("{")[0] == family, line
         assert name not in out, f"{name} twice"
+        assert not re.search("_(s|ms|w|c)$", family), f"{family}: promtool wants units written out"
         out[name] = float(value)
     return out

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """read_back.py RUN TRIREME - do the real packages read what a run's trackers hold, value for value?
 
---plain reads with plain.py instead, as CI does. Else it needs tensorboard, trackio, prometheus_client, and protobuf with wandb's message classes (any wandb package; its Python
+--plain reads with plain.py instead, as CI does. Else it needs promtool (Debian: prometheus), tensorboard, trackio, prometheus_client, and protobuf with wandb's message classes (any wandb package; its Python
 reader of .wandb files, wandb.sdk.internal.datastore, is used where the version still has one). With --kill N it also starts runs, kills them at
-random instants, cuts their files at random bytes, and reads what is left; each is then resumed and compared again.
+random bytes of what a tracker writes (kill_at.c), and reads what is left; each is then resumed and compared again.
 """
-import argparse, glob, json, os, random, shutil, signal, sqlite3, struct, subprocess, sys, time
+import argparse, glob, json, os, random, shutil, signal, sqlite3, struct, subprocess, sys
 
 import plain
 
@@ -25,14 +25,16 @@ def wanted(run):
         except ValueError:
             continue
         kind = e["event"]
-        if kind in ("step", "eval", "checkpoint", "grad_norms"):
+        if kind in ("step", "eval", "grad_norms"):
             step = e["step"]
+        own = e.get("step", step)  # of a checkpoint it may be an earlier one
         if kind == "grad_norms":
-            out.update({(f"grad_norm/{k}", step): v for k, v in e["norms"].items() if v is not None})
+            out.update({(f"grad_norm/{k}", own): v for k, v in e["norms"].items() if v is not None})
         if kind in PREFIX:
             for k, v in e.items():
                 if k not in SKIPPED and isinstance(v, (int, float)) and not isinstance(v, bool):
-                    out[RENAMED.get((kind, k), f"{PREFIX[kind]}/{k}"), step] = v
+                    name = f"{e['set']}_{k}" if "set" in e else k
+                    out[RENAMED.get((kind, k), f"{PREFIX[kind]}/{name}"), own] = v
     return out
 
 
@@ -80,7 +82,7 @@ def wandb(run, complete):
         done = subprocess.run([sys.executable, __file__, run, "--dump-wandb"], env=env, stdout=subprocess.PIPE, check=True)
         return {(k, s): v for k, s, v in json.loads(done.stdout)}
     from wandb.proto import wandb_internal_pb2 as pb
-    out, seen = {}, set()
+    out, last = {}, -1
     files = glob.glob(f"{run}/wandb/offline-run-*/run-*.wandb")
     assert len(files) <= 1, files
     for f in files:
@@ -92,10 +94,9 @@ def wandb(run, complete):
             assert r.num == len(kinds), "record numbers"
             if kinds[-1] == "history":
                 items = {i.nested_key[0] if i.nested_key else i.key: json.loads(i.value_json) for i in r.history.item}
-                step = r.history.step.num
-                assert items["_step"] == step == items["train/global_step"] and step not in seen, f"wandb has step {step} twice"
-                seen.add(step)
-                out.update({(k, step): v for k, v in items.items() if not isinstance(v, dict)})
+                assert items["_step"] == r.history.step.num > last, f"wandb has row {r.history.step.num} behind row {last}"
+                last = r.history.step.num
+                plain.add_row(out, items)
         assert kinds[:2] == ["header", "run"][:len(kinds)], kinds[:2]
     return out
 
@@ -147,7 +148,7 @@ def prometheus(run, want, is_plain):
             sys.exit(f"prometheus: {n} is {got.get(n)}, {k} is {last[k]}")
     tokens = sum(v for (k, s), v in want.items() if k == "train/tokens")
     assert got["trireme_tokens_total"] == tokens, (got["trireme_tokens_total"], tokens)
-    if not is_plain and shutil.which("promtool"):
+    if not is_plain:
         subprocess.run(["promtool", "check", "metrics"], input=text.encode(), check=True)
     print(f"prometheus: {len(got)} samples read, {len(pairs)} compared, counters exact")
 
@@ -164,17 +165,12 @@ def read_all(run, complete=True, is_plain=False):
         prometheus(run, want, is_plain)
 
 
-def train(args, out, extra=(), **kw):
-    env = dict(os.environ, TRACKIO_DIR=os.path.abspath(f"{out}/trackio"), WANDB_DIR="")
+def train(args, out, env={}):
+    env = dict(os.environ, TRACKIO_DIR=os.path.abspath(f"{out}/trackio"), WANDB_DIR="", **env)
     return subprocess.Popen([args.trireme, "train", "--model", args.model, "--data", args.data, "--eval_data", args.data, "--output", out,
                              "--sequence_length", "32", "--per_device_train_batch_size", "2", "--max_steps", "300", "--eval_steps", "20",
-                             "--save_steps", "40", "--grad_norm_steps", "10", "--report_to", "all", "--metrics_file", f"{out}/metrics.prom",
-                             "--quiet", "--threads", "1", "--resume_from_checkpoint", "auto", *extra], env=env, stdout=subprocess.DEVNULL, **kw)
-
-
-def cut(path, n, rng):
-    """The file as a crash at a random byte would have left it."""
-    os.truncate(path, rng.randrange(0, n + 1) if n else 0)
+                             "--save_steps", "40", "--async_save", "on", "--grad_norm_steps", "10", "--report_to", "all", "--metrics_file", f"{out}/metrics.prom",
+                             "--quiet", "--threads", "1", "--resume_from_checkpoint", "auto"], env=env, stdout=subprocess.DEVNULL)
 
 
 def forget_others(out):
@@ -204,33 +200,45 @@ def read_killed(out, is_plain):
         assert prometheus_samples(out, is_plain)["trireme_steps_planned"] == 300
 
 
+# A part of the path of each tracker's files: SQLite's journal is counted with its file, .prom with its temporary name.
+FILES = {"tensorboard": "tfevents", "wandb": ".wandb", "trackio": ".db", "prometheus": ".prom"}
+
+
+def start(args, out, tracker, library, at=None):
+    """A run whose bytes for a tracker are counted, and which ends at byte `at` of them."""
+    return train(args, out, env={"LD_PRELOAD": library, "TR_KILL_IN": FILES[tracker], **({} if at is None else {"TR_KILL_AT": str(at)}),
+                                 "TR_KILL_COUNT": os.path.abspath(f"{args.run}/count")})
+
+
 def campaign(args):
-    """Of every two kills the first hits a new run, whose files are cut too, the second its resume; then it ends and is compared."""
-    rng, seen, out = random.Random(args.seed), 0, f"{args.run}/killed"
-    while seen < args.kill:
+    """Kills at a random byte of what a tracker writes, the trackers in turn. Of every two kills the first hits a new run, the second its resume;
+    the packages read after each; then the run ends, is read again and compared."""
+    rng, turn, out, library = random.Random(args.seed), 0, f"{args.run}/killed", os.path.abspath(f"{args.run}/kill_at.so")
+    subprocess.run([os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", "-o", library, os.path.dirname(os.path.abspath(__file__)) + "/kill_at.c", "-ldl"], check=True)
+    n_bytes, n_kills = {}, dict.fromkeys(FILES, 0)
+    for tracker in FILES:
         shutil.rmtree(out, ignore_errors=True)
-        os.makedirs(out)
-        for is_resumed in (False, True):
-            p = train(args, out)
-            time.sleep(rng.uniform(0.05, args.seconds))
-            p.send_signal(signal.SIGKILL)
-            seen += p.wait() == -signal.SIGKILL  # one that was done before does not count
-            for f in [] if is_resumed else glob.glob(f"{out}/runs/*/*") + glob.glob(f"{out}/wandb/*/*.wandb"):
-                cut(f, os.path.getsize(f), rng)  # a crash of the host in the middle of a write
+        assert start(args, out, tracker, library).wait() == 0
+        n_bytes[tracker] = int(open(f"{args.run}/count").read())
+        assert n_bytes[tracker] > 1000, (tracker, n_bytes)
+    while sum(n_kills.values()) < args.kill:
+        tracker, turn = list(FILES)[turn % len(FILES)], turn + 1
+        shutil.rmtree(out, ignore_errors=True)
+        for _ in range(2):
+            killed = start(args, out, tracker, library, rng.randrange(n_bytes[tracker])).wait() == -signal.SIGKILL
+            n_kills[tracker] += killed  # a resumed run may write less than that
             read_killed(out, args.plain)
-        p = train(args, out)
-        assert p.wait() == 0, p.returncode
+        assert train(args, out).wait() == 0
         forget_others(out)
         read_all(out, is_plain=args.plain)
-        shutil.rmtree(out)
-        print(f"{seen} kills: files read after each, equal to the log after the resume", flush=True)
+        print(f"{sum(n_kills.values())} kills at a byte of {n_kills}: files read after each, equal to the log after the resume", flush=True)
+    shutil.rmtree(out)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("run")
     p.add_argument("--kill", type=int, default=0)
-    p.add_argument("--seconds", type=float, default=0.6, help="a run is killed before so many")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--trireme")
     p.add_argument("--model")
