@@ -133,6 +133,14 @@ static void rotate(double *a, double *b, double c, double s, int64_t n)
     }
 }
 
+/* hypot, by operations that round alike everywhere: glibc's rounds in another way from 2.35 on, and a program that uses
+ * the new one starts on no older system. */
+static double norm_of_two(double x, double y)
+{
+    double big = fmax(fabs(x), fabs(y)), small = fmin(fabs(x), fabs(y));
+    return big > 0 ? big * sqrt(1 + small / big * (small / big)) : 0;
+}
+
 /* Eigenvalues of a tridiagonal matrix, d its diagonal and e[0..n-2] beside it, into d, by implicit QL steps with
  * Wilkinson's shift; rows of q turn with them. */
 static enum tr_status solve_tridiagonal(double *d, double *e, int64_t n, double *q)
@@ -147,10 +155,10 @@ static enum tr_status solve_tridiagonal(double *d, double *e, int64_t n, double 
             if (turn == QL_MAX)
                 return tr_fail(TR_NUMBERS, "eigenvalues of a %" PRId64 " x %" PRId64 " matrix do not converge", n, n);
             double g = (d[l + 1] - d[l]) / (2 * e[l]), c = 1, s = 1, p = 0, r = 0;
-            g = d[m] - d[l] + e[l] / (g + copysign(hypot(g, 1), g));
+            g = d[m] - d[l] + e[l] / (g + copysign(norm_of_two(g, 1), g));
             for (i = m - 1; i >= l; i--) {
                 double f = s * e[i], b = c * e[i];
-                e[i + 1] = r = hypot(f, g);
+                e[i + 1] = r = norm_of_two(f, g);
                 if (r == 0) { /* the matrix falls apart here */
                     d[i + 1] -= p;
                     break;

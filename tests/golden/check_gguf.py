@@ -100,6 +100,13 @@ WIDE = {
     "gpt2_tied": {"n_embd": 256, "n_layer": 8, "n_head": 4},
     "falcon_multi_query": {"hidden_size": 256, "ffn_hidden_size": 512, "num_hidden_layers": 17},
 }
+# The other families, in rows of 64 and 96: types with blocks of 32.
+ROWS = {"hidden_size": 64, "intermediate_size": 96}
+FAMILIES = {name: {**ROWS, **VARIANTS.get(name, {}), **more} for name, more in {
+    "mistral_window": {"head_dim": 32}, "granite": {}, "smollm3": {}, "qwen3": {"head_dim": 32}, "starcoder2": {}, "stablelm": {},
+    "gemma": {"head_dim": 32}, "gemma2": {"head_dim": 32, "query_pre_attn_scalar": 32}, "gemma3": {"head_dim": 32, "query_pre_attn_scalar": 32},
+    "phi3": {"num_attention_heads": 8, "num_key_value_heads": 4}, "olmo2_bias": {}, "olmo3": {}, "gpt_neox": {}, "cohere": {},
+    "cohere2": {"head_dim": 32}, "glm": {"head_dim": 32}, "glm4": {"head_dim": 32}}.items()}
 
 
 def make(base, changes, out):
@@ -125,17 +132,16 @@ def export(trireme, d, to, out):
     return (json.loads(p.stdout.splitlines()[-1]), glob.glob(out + "/*.gguf")[0]) if p.returncode == 0 else (None, p.stderr.strip())
 
 
-def check_quantised(trireme, base, work):
-    """Every type: bytes of llama.cpp's own tool, values of gguf's decoder are those our proof used, logits near."""
+def check_quantised(trireme, base, changes, types, work):
+    """For each type: bytes of llama.cpp's own tool, values of gguf's decoder are those our proof used, logits near."""
     import gguf, llama_cpp
 
-    d = make(base, WIDE[base], os.path.join(work, base + "-wide"))
+    d = make(base, changes, os.path.join(work, base + "-wide"))
     _, plain = export(trireme, d, "gguf:f16", d + "-f16")
     ids = np.random.default_rng(4).integers(3, 48, 30)
     bad = 0
-    for to, ftype in NAMES.items():
-        if to == "f16":
-            continue
+    for to in types:
+        ftype = NAMES[to]
         said, file = export(trireme, d, "gguf:" + to, d + "-" + to)
         params = llama_cpp.llama_model_quantize_default_params()
         params.ftype = ftype
@@ -146,12 +152,12 @@ def check_quantised(trireme, base, work):
         b = {t.name: t for t in gguf.GGUFReader(theirs).tensors}
         assert a.keys() == b.keys(), sorted(a.keys() ^ b.keys())
         differ = [n for n in a if a[n].tensor_type != b[n].tensor_type or not np.array_equal(a[n].data, b[n].data)]
-        types = sorted({t.tensor_type.name for t in a.values()})
+        kinds = sorted({t.tensor_type.name for t in a.values()})
         diff = np.abs(logits_of(file, ids) - logits_of(plain, ids)).max()
         # llama.cpp rounds activations to 8 bits before products with quantised weights: about as much again.
         good = not differ and diff <= 4 * said["max_logit_diff"] + 0.05
         bad += not good
-        print(f"{base:20s} {to:7s} {'ok   ' if good else 'WRONG'} {len(a)} tensors {' '.join(types)}, differ {differ[:3]}, "
+        print(f"{base:20s} {to:7s} {'ok   ' if good else 'WRONG'} {len(a)} tensors {' '.join(kinds)}, differ {differ[:3]}, "
               f"llama.cpp {diff:.3g}, our forward {said['max_logit_diff']:.3g}, kl {said['kl']:.3g}")
         shutil.rmtree(os.path.dirname(file))
     return bad
@@ -218,9 +224,9 @@ def main():
               f"our forward {said['max_logit_diff']:.2g}  kl {said['kl']:.2g}  {said['notes'].strip()[:60]}")
     if not only or "tokenizers" in only:
         failed += check_tokenizers(trireme, work)
-    for base in WIDE:
+    for base, changes in {**WIDE, **FAMILIES}.items():
         if not only or base in only:
-            failed += check_quantised(trireme, base, work)
+            failed += check_quantised(trireme, base, changes, [n for n in NAMES if n != "f16"] if base in WIDE else ["q8_0", "q4_0"], work)
     shutil.rmtree(work)
     sys.exit(failed > 0)
 
