@@ -134,9 +134,9 @@ __device__ inline uint4 philox(uint64_t key, uint64_t hi, uint64_t lo) /* tr_phi
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0, h1 = __umulhi(0xCD9E8D57u, c2),
-                 l1 = 0xCD9E8D57u * c2;
-        c0 = h1 ^ c1 ^ k0, c1 = l1, c2 = h0 ^ c3 ^ k1, c3 = l0;
+        uint64_t x = (uint64_t)0xD2511F53u * c0, y = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(y >> 32) ^ c1 ^ k0, c1 = (uint32_t)y;
+        c2 = (uint32_t)(x >> 32) ^ c3 ^ k1, c3 = (uint32_t)x;
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
     return make_uint4(c0, c1, c2, c3);

@@ -208,7 +208,7 @@ void tr_cuda_SCALE(const struct tr_call *c)
     map<1, 1>(c, scale_f{ factor_of(c) });
 }
 
-/* ---- cast and dropout: one element for each thread, because they are rare ---- */
+/* ---- cast (one element for each thread, because it is rare) and dropout ---- */
 
 template <typename T, typename U> __global__ void cast_kernel(mat<const T> x, mat<U> y, int64_t rows, int64_t cols)
 {
@@ -269,32 +269,58 @@ void tr_cuda_ZERO(const struct tr_call *c)
         tr_device_note(c->dev, TR_IO, "device cuda: op zero: %s", cudaGetErrorString(e));
 }
 
-/* As cpu/dropout.h: four neighbouring columns share one counter. */
-template <typename T, bool IS_NOISE>
-__global__ void dropout_kernel(mat<const T> x, mat<const int64_t> sample, mat<const int32_t> position,
-                               const float *step, mat<T> y, int64_t rows, int64_t cols, struct tr_attr a)
+/* As cpu/dropout.h: four neighbouring columns share one counter, and a thread with V columns draws each counter once. V
+ * is a multiple of four when the columns begin at a multiple of four, else 1. */
+template <typename T, int V, bool IS_NOISE>
+__global__ void __launch_bounds__(THREADS)
+    dropout_kernel(mat<const T> x, mat<const int64_t> sample, mat<const int32_t> position, const float *step, mat<T> y,
+                   int64_t rows, int64_t cols, struct tr_attr a)
 {
-    int64_t col = (int64_t)blockIdx.x * THREADS + threadIdx.x, at = a.first + col;
+    int64_t col = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+    int64_t first_row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y, row_step = (int64_t)gridDim.y * blockDim.y;
     uint32_t threshold = (uint32_t)((double)a.dropout_p * 4294967296.0);
     float scale = 1.0f / (1.0f - a.dropout_p);
     uint64_t number = IS_NOISE || a.dropout_p > 0 ? step_number(step) : 0;
-    for (int64_t row = blockIdx.y; col < cols && row < rows; row += gridDim.y) {
+    for (int64_t row = first_row; col < cols && row < rows; row += row_step) {
         uint64_t hi = number << 24 | ((uint64_t)*sample.at(row, 0) & 0xffffffu);
-        uint4 w = philox(a.key, hi, (uint64_t)*position.at(row, 0) << 32 | (uint64_t)at >> 2);
-        uint32_t word = word_of(w, at);
-        float keep = word >= threshold ? scale : 0.0f, is = to_f32(*x.at(row, col));
-        *y.at(row, col) = from_f32<T>(IS_NOISE ? is + (float)(int32_t)word * (a.scale * 0x1p-31f) : keep * is);
+        uint64_t lo = (uint64_t)*position.at(row, 0) << 32;
+        float v[V];
+        uint4 w = {};
+        load<V>(x.at(row, col), v);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t at = a.first + col + i;
+            if (i % 4 == 0)
+                w = philox(a.key, hi, lo | (uint64_t)at >> 2);
+            uint32_t word = word_of(w, V == 1 ? at : i);
+            v[i] = IS_NOISE ? v[i] + (float)(int32_t)word * (a.scale * 0x1p-31f)
+                            : (word >= threshold ? scale : 0.0f) * v[i];
+        }
+        store<V>(y.at(row, col), v);
     }
+}
+
+template <typename T, int V, bool IS_NOISE> static void dropout_by(const struct tr_call *c)
+{
+    int64_t rows = c->out[0].rows, cols = c->out[0].cols;
+    unsigned across = 32; /* threads along a row; the others of a block take further rows */
+    while (across < THREADS && across * V < cols)
+        across *= 2;
+    dim3 block(across, THREADS / across);
+    dim3 grid((unsigned)ceil_div(cols, across * V), (unsigned)tr_min64(ceil_div(rows, block.y), 65535));
+    dropout_kernel<T, V, IS_NOISE><<<grid, block, 0, stream_of(c)>>>(
+        mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
+        (const float *)c->in[3].data, mat_of<T>(c->out[0]), rows, cols, c->attr);
+    check_launch(c);
 }
 
 template <typename T, bool IS_NOISE> static void dropout(const struct tr_call *c)
 {
-    int64_t rows = c->out[0].rows, cols = c->out[0].cols;
-    dim3 grid((unsigned)ceil_div(cols, THREADS), (unsigned)tr_min64(rows, 65535));
-    dropout_kernel<T, IS_NOISE><<<grid, THREADS, 0, stream_of(c)>>>(
-        mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
-        (const float *)c->in[3].data, mat_of<T>(c->out[0]), rows, cols, c->attr);
-    check_launch(c);
+    const struct tr_view *views[] = { &c->in[0], &c->out[0] };
+    if (c->attr.first % 4 == 0 && is_wide(views, 2, 16 / sizeof(T)))
+        dropout_by<T, 16 / sizeof(T), IS_NOISE>(c);
+    else
+        dropout_by<T, 1, IS_NOISE>(c);
 }
 
 void tr_cuda_DROPOUT(const struct tr_call *c)
