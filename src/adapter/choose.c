@@ -127,13 +127,12 @@ static enum tr_status check_target(const struct tr_adapter *a, const struct tr_a
         return tr_fail(TR_USAGE,
                        "init_lora_weights olora: PEFT has none for %s, whose matrix is stored (in, out); use pissa",
                        mod->target.module);
-    if (a->config && !tr_adapter_changes_base(a))
-        side *= 2; /* a start of the base and what became of it lie side by side in the file */
-    if (mod->target.r <= side)
+    /* These are made from that many orthogonal vectors; any other start trains, as in PEFT. */
+    if (a->init < TR_ADAPTER_ORTHOGONAL || mod->target.r <= side)
         return TR_OK;
     return tr_fail(TR_USAGE,
-                   "rank %" PRId64 " of %s is above its smaller side (%" PRId64 " x %" PRId64 "); use lora_r %" PRId64
-                   " or less, or rank_pattern %s=%" PRId64,
+                   "init_lora_weights: rank %" PRId64 " of %s is above its smaller side (%" PRId64 " x %" PRId64
+                   "); use lora_r %" PRId64 " or less, or rank_pattern %s=%" PRId64,
                    mod->target.r, mod->target.module, mod->n_out, mod->n_in, side, last_parts(mod->target.module, 1),
                    side);
 }

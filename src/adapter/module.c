@@ -157,7 +157,7 @@ static enum tr_status add_segment(const struct tr_model *m, const struct tr_segm
 
 static enum tr_status add_family(const struct tr_model *m, struct module_list *l)
 {
-    const struct family *f = family_of(m->arch->model_type);
+    const struct family *f = family_of(tr_arch_text(m->arch)->model_type);
     const char *format = m->arch->layer_prefix, *at = strstr(format, "%d"); /* a constant with one %d */
     if (!f)
         return TR_OK;

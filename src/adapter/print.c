@@ -195,6 +195,27 @@ static enum tr_status shorten(const struct module_list *l, const char **item, si
 
 /* ---- the keys ---- */
 
+/* Of a model of text and images: PEFT would find the names in its other parts too, so it gets an expression. */
+static cJSON *text_targets(const struct tr_model *m, const char *const *item, size_t n)
+{
+    const char *base = m->arch->base_prefix;
+    struct tr_str s = { 0 };
+    tr_str_addf(&s, "(");
+    for (const char *p = base; *p; p++)
+        tr_str_addf(&s, *p == '.' ? "\\." : "%c", *p);
+    tr_str_addf(&s, "(.*\\.)?)?(");
+    for (size_t i = 0; i < n; i++) {
+        const char *p = strncmp(item[i], base, strlen(base)) == 0 ? item[i] + strlen(base) : item[i];
+        tr_str_addf(&s, i ? "|" : "");
+        for (; *p; p++)
+            tr_str_addf(&s, *p == '.' ? "\\." : "%c", *p);
+    }
+    tr_str_addf(&s, ")");
+    cJSON *out = tr_str_ok(&s) ? cJSON_CreateString(s.p) : NULL;
+    tr_str_release(&s);
+    return out;
+}
+
 /* What target_modules becomes: NULL with TR_OK is out of memory of cJSON. */
 static enum tr_status target_json(const struct tr_adapter *a, const struct tr_model *m, cJSON **out)
 {
@@ -215,7 +236,7 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
     for (size_t i = 0; !a->is_all_linear && i < a->target.n; i++)
         if (!has_word(item, n, a->target.item[i]))
             item[n++] = a->target.item[i];
-    const char *family = n == 0 ? tr_adapter_family_targets(m->arch->model_type) : NULL;
+    const char *family = n == 0 ? tr_adapter_family_targets(tr_arch_text(m->arch)->model_type) : NULL;
     if (family && !(words = strdup(family)))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for the target modules"));
     char *rest = NULL;
@@ -224,7 +245,7 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
     if (n >= SHORTEN_FROM)
         TR_TRY(shorten(&l, item, &n));
     qsort(item, n, sizeof *item, tr_by_text);
-    *out = cJSON_CreateStringArray(item, (int)n);
+    *out = m->arch->wrapper && a->n_layers == 0 ? text_targets(m, item, n) : cJSON_CreateStringArray(item, (int)n);
 out:
     free(words);
     free(item);

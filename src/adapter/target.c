@@ -95,7 +95,7 @@ static enum tr_status match_list(const struct tr_adapter *a, const struct tr_wor
 static enum tr_status match_family(const struct tr_adapter *a, const struct tr_model *m, const char *name, bool *out)
 {
     enum { FAMILY_MAX = 8 };
-    const char *words = tr_adapter_family_targets(m->arch->model_type), *item[FAMILY_MAX];
+    const char *words = tr_adapter_family_targets(tr_arch_text(m->arch)->model_type), *item[FAMILY_MAX];
     char text[FAMILY_MAX][32];
     size_t n = 0;
     if (!words)

@@ -13,8 +13,9 @@
 struct tr_dirs {
     struct tr_adapter *adapter; /* NULL: none. A new one, or that of `dir` */
     const char *dir;            /* the adapter's directory; NULL: none, or a new adapter. It is cfg->model */
-    char base[TR_PATH_MAX];     /* config.json and weights */
-    char text[TR_PATH_MAX];     /* tokenizer and chat template: the adapter's own where it has them, else the base's */
+    int64_t n_ids;          /* of the tokenizer, which the vocabulary grows to (resize_vocab); 0: it does not grow */
+    char base[TR_PATH_MAX]; /* config.json and weights */
+    char text[TR_PATH_MAX]; /* tokenizer and chat template: the adapter's own where it has them, else the base's */
 };
 /* Refuses a directory of several adapters by listing them, and an adapter whose base is not found. */
 enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out);
@@ -70,6 +71,8 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
 /* A model that makes text. config: that of the model, whose weights are in memory; NULL: cfg->model is a directory. */
 enum tr_status tr_setup_open_text(const struct tr_config *cfg, const struct tr_text_shape *text, const cJSON *config,
                                   struct tr_setup **out);
+/* Bytes that one rank may have on this machine (tr_setup_budget); 0: not known. */
+uint64_t tr_setup_memory(const struct tr_setup *s);
 /* The same for another rank than this process: for plans. */
 enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
 void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */

@@ -101,12 +101,28 @@ out:
     return st;
 }
 
+static enum tr_status count_ids(struct tr_dirs *s)
+{
+    struct tr_tokenizer *tok = NULL;
+    enum tr_status st = tr_tokenizer_open(s->text, &tok);
+    if (st == TR_OK)
+        s->n_ids = tr_tokenizer_vocab_size(tok);
+    tr_tokenizer_close(tok);
+    return st;
+}
+
 enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out)
 {
     struct tr_adapter *a = NULL;
     TR_PASS(refuse_tree(cfg->model));
     TR_PASS(tr_adapter_open(cfg, &a));
-    return fill(cfg->model, cfg->model_base, a, out);
+    if (cfg->resize_vocab && a) {
+        tr_adapter_close(a);
+        return tr_fail(TR_USAGE, "resize_vocab: an adapter's base stays as it is; train the grown model without an "
+                                 "adapter first, with --trainable naming its tables");
+    }
+    TR_PASS(fill(cfg->model, cfg->model_base, a, out));
+    return cfg->resize_vocab ? count_ids(out) : TR_OK;
 }
 
 enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out)
@@ -126,7 +142,9 @@ enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_opti
                              struct tr_model **out)
 {
     struct tr_model *m = NULL;
-    enum tr_status st = tr_model_open(s->base, opt, &m);
+    struct tr_model_options own = *opt;
+    own.least_vocab = s->n_ids;
+    enum tr_status st = tr_model_open(s->base, &own, &m);
     if (st == TR_OK && s->adapter)
         st = tr_adapt(m, s->adapter, is_training);
     if (st == TR_OK)

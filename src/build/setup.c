@@ -147,7 +147,7 @@ static enum tr_status choose_frozen(struct tr_setup *s)
     for (int i = 0; i < m->n_params; i++)
         n += s->is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
     if (n == m->n_params)
-        return tr_fail(TR_USAGE, "trainable and frozen leave none of %d parameters that learns", n);
+        return tr_fail(TR_USAGE, "--trainable and --frozen together leave none of the %d parameters to train", n);
     if (n > 0 && cfg->from_scratch)
         return tr_fail(TR_USAGE, "frozen parameters come from a file: make one with trireme init, and train from that "
                                  "instead of --from_scratch");
@@ -227,13 +227,16 @@ uint64_t tr_setup_budget(const struct tr_device_row *device, uint64_t host_bytes
 static uint64_t budget_of(const struct tr_setup *s)
 {
     const struct tr_config *cfg = s->cfg;
-    struct tr_host h;
-    uint64_t n = 1;
     bool is_fitted = cfg->recompute == TR_RECOMPUTE_AUTO ||
                      ((cfg->offload_optimizer != TR_OFFLOAD_NONE || cfg->offload_param != TR_OFFLOAD_NONE) &&
                       cfg->offload_share < 0);
-    if (cfg->memory_budget > 0 || !is_fitted)
-        return (uint64_t)cfg->memory_budget;
+    return cfg->memory_budget > 0 || !is_fitted ? (uint64_t)cfg->memory_budget : tr_setup_memory(s);
+}
+
+uint64_t tr_setup_memory(const struct tr_setup *s)
+{
+    struct tr_host h;
+    uint64_t n = 1;
     for (int a = 0; a < TR_AXES; a++)
         n *= (uint64_t)s->axis[a];
     if (s->env.n_local > 0)
@@ -262,6 +265,9 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .n_saved = s->n_saved,
         .groups = s->groups,
         .offload_share = use != TR_USE_TRAIN || cfg->offload_optimizer == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
+        .offloads_to_disk = cfg->offload_optimizer == TR_OFFLOAD_DISK,
+        .offloads_params_to_disk = cfg->offload_param == TR_OFFLOAD_DISK,
+        .offload_dir = cfg->offload_dir,
         .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .layout = is_alone ? (struct tr_layout){ .data_size = 1, .shard_size = 1 } : layout_of(s),

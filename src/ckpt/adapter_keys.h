@@ -32,4 +32,17 @@ bool tr_adapter_second_key(const struct tr_model *m, int param, char *out, size_
 bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);
 bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);
 
+/* naming.c: how a directory names the parameters of a model. */
+enum { TR_FILE_NAME_MAX = TR_NAME_MAX + 32 };
+struct tr_naming {
+    const struct tr_model *m;
+    size_t n_strip; /* bytes of base prefix that it leaves out */
+    bool is_old;    /* a model of text and images as older versions wrote it */
+};
+void tr_naming_of(const struct tr_model *m, const struct tr_hf *hf, struct tr_naming *out);
+/* The name in the directory, in `out` or where it was. */
+const char *tr_naming_file(const struct tr_naming *nm, const char *name, char out[TR_FILE_NAME_MAX]);
+/* Is it a tensor of a part that is not trained here, and is carried over? */
+bool tr_naming_carries(const struct tr_naming *nm, const char *name);
+
 #endif

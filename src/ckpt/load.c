@@ -152,8 +152,7 @@ static enum tr_status read_chunk(struct tr_pool *pool, struct load_reading *r)
     return r->st == TR_OK ? TR_OK : tr_fail(r->st, "%s", r->cause);
 }
 
-/* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
-static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n)
+bool tr_load_wants(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n)
 {
     if (tr_store_packed(s, param))
         return tr_wants_packed(s, param, first, n);
@@ -172,7 +171,7 @@ static enum tr_status fill_random(const struct tr_store *s, uint64_t seed, struc
             if (is_adapter && !tr_adapter_owns(s->model->param[i].name))
                 break;
             int64_t n = tr_min64(CHUNK, s->model->param[i].n - at);
-            if (!is_wanted(s, TR_S_MASTER, i, at, n))
+            if (!tr_load_wants(s, TR_S_MASTER, i, at, n))
                 continue;
             st = tr_model_init_param(s->model, i, seed, at, n, pool, buf);
             if (st == TR_OK)
@@ -217,52 +216,37 @@ enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *fr
 
 /* ---- HF weights ---- */
 
-struct naming {
-    const struct tr_model *m;
-    size_t n_strip; /* bytes of base prefix that this directory leaves out */
-};
-
-static const char *file_name(const struct naming *nm, const char *name)
-{
-    size_t n = nm->n_strip;
-    return n && strncmp(name, nm->m->arch->base_prefix, n) == 0 ? name + n : name;
-}
-
 /* Buffers of old transformers versions, and the copy of a tied head that some writers leave in. */
 static bool may_ignore(const void *ctx, const char *name)
 {
-    const struct naming *nm = ctx;
-    if (nm->m->hp.is_tied && strcmp(name, "lm_head.weight") == 0)
+    const struct tr_naming *nm = ctx;
+    char buf[TR_FILE_NAME_MAX];
+    if (nm->m->hp.is_tied && strcmp(name, tr_naming_file(nm, "lm_head.weight", buf)) == 0)
         return true;
-    return tr_hf_ignorable(NULL, name);
+    return tr_naming_carries(nm, name) || tr_hf_ignorable(NULL, name);
 }
 
-bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at)
-{
-    struct naming nm = { m, strlen(m->arch->base_prefix) };
-    return tr_hf_find(hf, m->param[param].name, out_at) || tr_hf_find(hf, file_name(&nm, m->param[param].name), out_at);
-}
-
-static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
+static enum tr_status check_names(const struct tr_hf *hf, const struct tr_naming *nm)
 {
     const struct tr_model *m = nm->m;
-    size_t at;
-    if (!tr_hf_find(hf, m->param[0].name, &at)) {
-        nm->n_strip = strlen(m->arch->base_prefix);
-        if (!tr_hf_find(hf, file_name(nm, m->param[0].name), &at))
-            nm->n_strip = 0; /* neither: let the full names be reported */
-    }
+    char(*name)[TR_FILE_NAME_MAX] = NULL;
     struct tr_st_entry *want = NULL;
-    TR_PASS(TR_ALLOC(want, (size_t)m->n_params, "a load"));
-    size_t n = 0;
+    enum tr_status st = TR_OK;
+    size_t n = 0, at = 0;
+    TR_TRY(TR_ALLOC(want, (size_t)m->n_params, "a load"));
+    TR_TRY(TR_ALLOC(name, (size_t)m->n_params, "a load"));
     for (int i = 0; i < m->n_params; i++) {
         if (tr_adapter_owns(m->param[i].name))
             continue;
-        want[n] = (struct tr_st_entry){ .name = file_name(nm, m->param[i].name), .n_dims = m->param[i].n_dims };
-        want[n].dims[0] = m->param[i].dim[0];
+        want[n] =
+            (struct tr_st_entry){ .name = tr_naming_file(nm, m->param[i].name, name[n]), .n_dims = m->param[i].n_dims };
+        bool is_there = tr_hf_find(hf, want[n].name, &at);
+        want[n].dims[0] = is_there && tr_is_grown(m, i, hf, at) ? m->vocab_was : m->param[i].dim[0];
         want[n++].dims[1] = m->param[i].dim[1];
     }
-    enum tr_status st = tr_hf_check(hf, want, n, may_ignore, nm);
+    st = tr_hf_check(hf, want, n, may_ignore, nm);
+out:
+    free(name);
     free(want);
     return st;
 }
@@ -270,10 +254,12 @@ static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
 enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
 {
     struct tr_hf *hf = NULL;
-    struct naming nm = { .m = m };
+    struct tr_naming nm;
     enum tr_status st = tr_hf_open(dir, &hf);
-    if (st == TR_OK)
+    if (st == TR_OK) {
+        tr_naming_of(m, hf, &nm);
         st = check_names(hf, &nm);
+    }
     tr_hf_close(hf);
     return st;
 }
@@ -298,11 +284,13 @@ enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, 
 {
     const struct tr_param *p = &s->model->param[param];
     enum tr_status st = TR_OK;
+    if (tr_is_grown(s->model, param, hf, at))
+        return tr_load_grown(s, hf, at, param, buf);
     if (tr_store_packed(s, param))
         return tr_load_packed(s, hf, at, param, buf);
     for (int64_t first = 0; first < p->n && st == TR_OK; first += CHUNK) {
         int64_t n = tr_min64(CHUNK, p->n - first);
-        if (!is_wanted(s, TR_S_MASTER, param, first, n))
+        if (!tr_load_wants(s, TR_S_MASTER, param, first, n))
             continue;
         st = tr_load_floats(s, hf, at, param, first, n, buf);
         if (st == TR_OK)
@@ -315,8 +303,10 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
 {
     enum tr_status st = TR_OK;
     struct tr_hf *hf = NULL;
-    struct naming nm = { .m = s->model };
+    struct tr_naming nm;
+    char name[TR_FILE_NAME_MAX];
     TR_TRY(tr_hf_open_sums(dir, s->sums, &hf));
+    tr_naming_of(s->model, hf, &nm);
     TR_TRY(check_names(hf, &nm));
     TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (int i = 0; i < s->model->n_params; i++) {
@@ -325,7 +315,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
         if (tr_adapter_owns(p->name))
             continue;
         TR_TRY(tr_failpoint("load.weights"));
-        TR_BUG_ON(!tr_hf_find(hf, file_name(&nm, p->name), &at));
+        TR_BUG_ON(!tr_hf_find(hf, tr_naming_file(&nm, p->name, name), &at));
         if (i == 0 && out_dtype)
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
         TR_TRY(tr_load_tensor(s, hf, at, i, buf));
@@ -361,9 +351,9 @@ static bool is_inside(const struct tr_param *p, const struct tr_state_row *r, co
 {
     int64_t cols = p->cols / r->block;
     if (t->n_dims != 2)
-        return (int64_t)t->n_elems <= tr_state_count(r, p->n) - first;
-    return p->cols % r->block == 0 && t->dims[0] > 0 && t->dims[1] > 0 && t->dims[1] <= cols - first % cols &&
-           t->dims[0] <= p->rows - first / cols;
+        return (int64_t)t->n_elems <= tr_state_count(r, p->rows, p->cols) - first;
+    return r->shape == TR_PER_BLOCK && p->cols % r->block == 0 && t->dims[0] > 0 && t->dims[1] > 0 &&
+           t->dims[1] <= cols - first % cols && t->dims[0] <= p->rows - first / cols;
 }
 
 /* Elements buf[from, from + n), read as dtype, into their state. MASTER goes to both copies of the weights. */
@@ -409,7 +399,7 @@ static enum tr_status load_range(const struct tr_store *s, const struct tr_st *f
             n = tr_min64(n, width - at % width);
         int64_t from = first + (is_matrix ? row * stride : at),
                 to_end = is_matrix ? from + ((at + n - 1) / width - row) * stride + width : from + n;
-        if (!is_wanted(s, what, param, from, to_end - from)) {
+        if (!tr_load_wants(s, what, param, from, to_end - from)) {
             at += n;
             continue;
         }
@@ -574,7 +564,9 @@ static enum tr_status check_seen(const struct loading *l, const char *dir, int r
     const int64_t *n_seen = l->n_seen + (size_t)row * (size_t)s->model->n_params;
     int64_t n_all = 0, n_sum = 0, n_bad = 0;
     for (int i = 0; i < s->model->n_params; i++) {
-        int64_t n = tr_store_holds(s, (enum tr_state)row, i) ? tr_state_count(r, s->model->param[i].n) : 0;
+        int64_t n = tr_store_holds(s, (enum tr_state)row, i)
+                        ? tr_state_count(r, s->model->param[i].rows, s->model->param[i].cols)
+                        : 0;
         n_all += n;
         n_sum += n_seen[i];
         n_bad += n_seen[i] != n && n_seen[i] != 0;

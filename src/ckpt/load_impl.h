@@ -22,6 +22,14 @@ enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first
 /* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights, as the run sees them. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf);
 
+/* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
+bool tr_load_wants(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n);
+
+/* load_grown.c: a table of the vocabulary that has more rows than its file (resize_vocab). Has it, here? */
+bool tr_is_grown(const struct tr_model *m, int param, const struct tr_hf *hf, size_t at);
+/* Its new rows begin as the mean of those of the file. */
+enum tr_status tr_load_grown(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf);
+
 /* load_rows.c: rows of tables that learn by themselves, from the base: those that stay as they are, and which they are;
  * with_live: those that learn too. */
 enum tr_status tr_load_rows(const struct tr_store *s, const struct tr_hf *hf, bool with_live, float *buf);

@@ -40,7 +40,9 @@ static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64
 static int ranges(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_memory *x = ctx;
-    out[0] = (struct tr_range){ 0, 1, tr_state_count(&x->states.row[what], x->m->param[param].n) };
+    out[0] =
+        (struct tr_range){ 0, 1,
+                           tr_state_count(&x->states.row[what], x->m->param[param].rows, x->m->param[param].cols) };
     return 1;
 }
 
@@ -66,7 +68,7 @@ static bool reserve(struct tr_memory *x, int row)
     x->at[row] = calloc((size_t)x->m->n_params, sizeof *x->at[row]);
     for (int i = 0; x->at[row] && i < x->m->n_params; i++) {
         x->at[row][i] = n;
-        n += tr_adapter_saves(x->m, i) ? tr_state_count(r, x->m->param[i].n) : 0;
+        n += tr_adapter_saves(x->m, i) ? tr_state_count(r, x->m->param[i].rows, x->m->param[i].cols) : 0;
     }
     if (x->at[row] && tr_mul_size((size_t)n, tr_dtype_bytes(r->dtype), &bytes))
         x->state[row] = malloc(bytes);

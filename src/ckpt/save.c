@@ -18,6 +18,9 @@ const char *const tr_copied_files[] = { "generation_config.json",
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "chat_template.json",
+                                        "preprocessor_config.json",
+                                        "processor_config.json",
+                                        "video_preprocessor_config.json",
                                         NULL };
 
 /* ---- what there is to write ---- */
@@ -94,7 +97,7 @@ static enum tr_status prepare_optim(struct tr_saver *sv)
 
 static int writer_of(const struct tr_saver *sv, int param)
 {
-    return sv->s.writer ? sv->s.writer(sv->s.ctx, param) : 0;
+    return sv->s.writer && param >= 0 ? sv->s.writer(sv->s.ctx, param) : 0;
 }
 
 bool tr_saver_writes(const struct tr_saver *sv, size_t file)
@@ -135,13 +138,24 @@ static void add_tensor(struct tr_saver *sv, int i, struct weights *x)
 static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
 {
     const struct tr_model *m = sv->s.model;
-    char *name = x->name[sv->n_entries];
+    char *name = x->name[sv->n_entries], file[TR_FILE_NAME_MAX];
     enum tr_status st = tr_model_has_adapter(m) ? tr_adapter_key(m, i, name, sizeof x->name[0])
-                                                : tr_format(name, sizeof x->name[0], "%s", m->param[i].name);
+                                                : tr_format(name, sizeof x->name[0], "%s",
+                                                            tr_naming_file(&sv->naming, m->param[i].name, file));
     add_tensor(sv, i, x);
     if (tr_adapter_second_key(m, i, x->name[sv->n_entries], sizeof x->name[0]))
         add_tensor(sv, i, x);
     return st;
+}
+
+/* Files of their own, so another number than that of any rank. */
+static void add_carried(struct tr_saver *sv, size_t k, struct weights *x)
+{
+    size_t i = sv->n_entries++;
+    sv->param_of[i] = -1 - (int)k;
+    sv->start_of[i] = -1;
+    x->part_of[i] = -1;
+    x->e[i] = tr_save_carry_entry(sv, k);
 }
 
 /* A model's parameters under their own names, or of an adapted model those of the adapter, under PEFT's and in one
@@ -149,7 +163,8 @@ static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
 static enum tr_status prepare_weights(struct tr_saver *sv)
 {
     const struct tr_model *m = sv->s.model;
-    size_t n = (size_t)m->n_params + 1; /* one tensor may be there twice */
+    TR_PASS(tr_save_carry_open(sv));
+    size_t n = (size_t)m->n_params + 1 + sv->carry.n; /* one tensor may be there twice */
     bool has_adapter = tr_model_has_adapter(m);
     struct weights x = { calloc(n, sizeof *x.e), calloc(n, sizeof *x.name), calloc(n, sizeof *x.part_of) };
     sv->param_of = calloc(n, sizeof *sv->param_of);
@@ -161,6 +176,8 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
             if (tr_dtype_bytes(dtype_of(sv, i)) == bytes && tr_adapter_saves(m, i) &&
                 !tr_adapter_is_fixed(m->param[i].name))
                 st = add_weight(sv, i, &x);
+    for (size_t k = 0; k < sv->carry.n && st == TR_OK; k++)
+        add_carried(sv, k, &x);
     if (st == TR_OK)
         st = tr_save_join_open(sv);
     if (st == TR_OK)
@@ -270,6 +287,11 @@ static enum tr_status walk_tensor(struct tr_save_sink *k, size_t entry)
     const struct tr_store *s = &k->sv->s;
     enum tr_status st = TR_OK;
     int param = k->sv->param_of[entry];
+    if (param < 0) { /* what is carried over is never staged */
+        if (k->w && k->failed == TR_OK)
+            k->failed = tr_save_carry_copy(k->sv, (size_t)(-1 - param), k->w);
+        return TR_OK;
+    }
     if (k->sv->start_of[entry] >= 0)
         return tr_save_walk_joined(k, param, k->sv->start_of[entry]);
     int64_t n_all = s->model->param[param].n;
@@ -417,6 +439,10 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
         st = tr_st_writer_begin(w, sv->pump, sv->job.output, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
         int param = sv->param_of[i];
+        if (param < 0) {
+            st = tr_save_carry_copy(sv, (size_t)(-1 - param), w);
+            continue;
+        }
         enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, param)].dtype;
         size_t n_elems = (size_t)sv->s.model->param[param].n * (sv->start_of[i] >= 0 ? 2 : 1);
         st = tr_st_writer_add(w, *at, dtype, n_elems);

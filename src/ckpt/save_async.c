@@ -208,6 +208,7 @@ void tr_saver_close(struct tr_saver *sv)
         free((char *)(uintptr_t)sv->text[i].name);
         free((char *)(uintptr_t)sv->text[i].text);
     }
+    tr_save_carry_close(sv);
     free(sv->param_of);
     free(sv->start_of);
     free(sv->join);

@@ -53,6 +53,8 @@ enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, co
     cJSON *c = cJSON_Duplicate(m->config, true);
     const char *at = m->config_text;
     bool ok = c != NULL && (!at || keep_spelling(c->child, &at));
+    if (ok && m->vocab_was) /* its old spelling was kept */
+        ok = cJSON_ReplaceItemInObjectCaseSensitive(c, "vocab_size", cJSON_CreateNumber((double)m->hp.vocab));
     if (ok) {
         cJSON_DeleteItemFromObjectCaseSensitive(c, "quantization_config");
         cJSON_DeleteItemFromObjectCaseSensitive(c, "compression_config");

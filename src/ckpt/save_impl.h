@@ -24,10 +24,16 @@ struct tr_saver {
     struct tr_save_text text[TR_SAVE_TEXTS]; /* ours; the last one is config.json or adapter_config.json */
     size_t n_texts;
     struct tr_hf_plan *plan;
-    int *param_of; /* by entry of the plan */
+    int *param_of; /* by entry of the plan; -1 - k: tensor k of carry */
     int *start_of; /* by entry: the frozen parameter that is its second half; -1: it has none */
     char *join;    /* a chunk of both halves; NULL: no entry has a second one */
     size_t n_entries;
+    struct tr_naming naming; /* of the source, where tensors are carried over */
+    struct {
+        struct tr_hf *hf;
+        size_t *tensor, n;
+        float *buf; /* TR_IO_CHUNK */
+    } carry;
     struct tr_written *files; /* of the plan; then of every rank's optimizer file: what was written */
     size_t n_files;
     struct tr_st_writer *optim; /* NULL: no optimizer state here */
@@ -68,6 +74,12 @@ void tr_save_take(struct tr_save_sink *k, const void *src, enum tr_dtype dtype, 
 enum tr_status tr_save_join_open(struct tr_saver *sv);
 int tr_save_join_dim(const struct tr_saver *sv, int param); /* which dim of the tensor has both halves */
 enum tr_status tr_save_walk_joined(struct tr_save_sink *k, int param, int start);
+
+/* save_carry.c: tensors of the source directory that are no parameters. */
+enum tr_status tr_save_carry_open(struct tr_saver *sv);
+struct tr_st_entry tr_save_carry_entry(const struct tr_saver *sv, size_t k);
+enum tr_status tr_save_carry_copy(struct tr_saver *sv, size_t k, struct tr_st_writer *w);
+void tr_save_carry_close(struct tr_saver *sv);
 
 /* save_model.c: tokenizer and generation files of a directory into another. */
 enum tr_status tr_save_copy_files(const char *from, const char *to);

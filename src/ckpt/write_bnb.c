@@ -402,6 +402,11 @@ enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const c
     uint64_t bytes = 0;
     if (strcmp(m->arch->model_type, "gpt2") == 0)
         TR_TRY(tr_fail(TR_USAGE, "bitsandbytes stores the weights of gpt2 transposed, which is not written"));
+    if (m->arch->wrapper)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "model_type %s: a model of text and images is not written in 4 bits here; write its text "
+                       "model, or train with load_in_4bit",
+                       m->arch->model_type));
     if (cJSON_GetObjectItemCaseSensitive(m->config, "quantization_config"))
         TR_TRY(tr_fail(TR_USAGE, "%s is quantised already; quantise the directory that it was made from", from));
     TR_TRY(tr_check_weights(m, from));

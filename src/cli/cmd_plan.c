@@ -196,7 +196,8 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     struct tr_machine machine = { 0 };
     enum tr_status st = TR_OK;
     bool fits = true;
-    struct tr_config asked = *cfg;
+    struct tr_config asked;
+    TR_TRY(tr_find_batch(cfg, &asked));
     if (cfg->machine)
         TR_TRY(tr_machine_open(cfg->machine, &machine));
     if (cfg->machine && cfg->device == TR_DEVICE_CHOICE_AUTO) /* the device of that machine, not of this host */

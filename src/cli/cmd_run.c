@@ -1,5 +1,6 @@
 /* cmd_run.c - init, train, eval, generate: the verbs that compute. What each needs, config has checked. */
 #include "cli/cli.h"
+#include "plan/plan.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -15,7 +16,9 @@ enum tr_status cmd_init(const struct tr_config *cfg)
 
 enum tr_status cmd_train(const struct tr_config *cfg)
 {
-    return tr_train(cfg);
+    struct tr_config run;
+    TR_PASS(tr_find_batch(cfg, &run));
+    return tr_train(&run);
 }
 
 /* A line every few seconds of a long evaluation; and what it says of choices. */

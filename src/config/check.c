@@ -51,6 +51,15 @@ static void check_batch(struct loader *l)
     bool has_rows = is_given(l, "per_device_train_batch_size"), has_steps = is_given(l, "gradient_accumulation_steps");
     int64_t *rows = &c->per_device_train_batch_size, *steps = &c->gradient_accumulation_steps;
     int64_t total = c->train_batch_size;
+    if (*rows < 0 && (total == 0 || has_steps)) {
+        *rows = 1;
+        tr_loader_error(l, "per_device_train_batch_size auto divides the rows of a step: give train_batch_size, and "
+                           "leave gradient_accumulation_steps out");
+        return;
+    }
+    c->finds_batch = *rows < 0;
+    if (c->finds_batch)
+        *rows = tr_max64(1, total / c->dp);
     if (total == 0) { /* each factor is at most 1e6, so the product fits */
         c->train_batch_size = *rows * *steps * c->dp;
         mark_derived(l, "train_batch_size", "rows x accumulation x dp");
@@ -552,6 +561,10 @@ void tr_loader_check(struct loader *l)
     if (c->eval_data.n > 0 && c->eval_split > 0)
         tr_loader_error(l, "eval_split %g holds rows out that eval_data leaves unused; give one of them",
                         c->eval_split);
+    if (c->streaming == TR_STREAMING_ON && c->verb == TR_VERB_TRAIN &&
+        (c->max_steps < 1 || c->eval_strategy == TR_WHEN_EPOCH || c->save_strategy == TR_WHEN_EPOCH))
+        tr_loader_error(l,
+                        "streaming true does not know how long an epoch is: give max_steps, and strategies by steps");
     if (c->max_steps > 0 && c->profile > c->max_steps)
         tr_loader_error(l, "profile %" PRId64 " is after the last of max_steps %" PRId64, c->profile, c->max_steps);
 }

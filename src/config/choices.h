@@ -49,8 +49,16 @@ enum tr_lr_schedule {
     TR_LR_SCHEDULES
 };
 enum tr_lr_curve { TR_CURVE_AUTO, TR_CURVE_LINEAR, TR_CURVE_COSINE, TR_CURVE_SQRT, TR_CURVE_LOG };
-enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8, TR_OPTIM_LION8, TR_OPTIM_MUON };
-enum tr_offload { TR_OFFLOAD_NONE, TR_OFFLOAD_CPU };
+enum tr_optim_kind {
+    TR_OPTIM_ADAMW,
+    TR_OPTIM_LION,
+    TR_OPTIM_SGD,
+    TR_OPTIM_ADAMW8,
+    TR_OPTIM_LION8,
+    TR_OPTIM_MUON,
+    TR_OPTIM_ADAFACTOR
+};
+enum tr_offload { TR_OFFLOAD_NONE, TR_OFFLOAD_CPU, TR_OFFLOAD_DISK };
 /* The factor on Muon's update of a matrix, by its shape: names and formulas of torch.optim.Muon. */
 enum tr_muon_adjust { TR_MUON_ORIGINAL, TR_MUON_MATCH_RMS_ADAMW, TR_MUON_SPECTRAL_UNCLAMPED, TR_MUON_ADJUSTS };
 enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };
@@ -93,6 +101,7 @@ enum tr_data_format {
     TR_FORMAT_COUNT
 };
 enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETION, TR_TRAIN_ON_ALL };
+enum tr_streaming { TR_STREAMING_AUTO, TR_STREAMING_ON, TR_STREAMING_OFF };
 enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT, TR_PACKING_NONE };
 enum tr_long_documents {
     TR_DOCUMENTS_FIT,

@@ -64,6 +64,7 @@ struct tr_config {
 
     /* model and data */
     const char *model;
+    bool resize_vocab;
     bool from_scratch;     /* random weights for model's config.json */
     const char *tokenizer; /* init: "bytes" or NULL */
     struct tr_words ignore_config_keys;
@@ -82,6 +83,7 @@ struct tr_config {
     enum tr_train_on train_on;
     enum tr_packing_choice packing;
     enum tr_long_documents long_documents;
+    enum tr_streaming streaming;
     enum tr_data_proof_choice data_proof;
     int64_t max_skipped;
     int64_t max_samples, max_eval_samples; /* records of a source; 0: all */
@@ -90,6 +92,7 @@ struct tr_config {
 
     /* batch and length: per_device * accumulation * dp == train_batch_size holds after load */
     int64_t per_device_train_batch_size, gradient_accumulation_steps, train_batch_size;
+    bool finds_batch; /* per_device_train_batch_size auto: it is that of the whole share until tr_find_batch */
     int64_t per_device_eval_batch_size;
     int64_t max_steps; /* -1: num_train_epochs decides */
     double num_train_epochs;
@@ -99,10 +102,12 @@ struct tr_config {
     const char *optim_groups;
     enum tr_optim_kind optim;
     enum tr_offload offload_optimizer, offload_param;
+    const char *offload_dir; /* of TR_OFFLOAD_DISK */
     bool offload_activations;
     double offload_share; /* < 0: as little as fits */
     enum tr_muon_adjust muon_adjust_lr_fn;
     double muon_momentum;
+    bool adafactor_relative_step, adafactor_scale_parameter;
     double learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon, momentum;
     double max_grad_norm; /* 0 = off */
     enum tr_lr_schedule lr_scheduler_type;

@@ -36,6 +36,7 @@ struct option {
     bool is_open;
     bool is_cli_only; /* refused in files */
     const struct choice *choices;
+    size_t at_dir;  /* where the DIR of a word that ends in :DIR goes; 0: no word does */
     unsigned verbs; /* bit per enum tr_verb */
     const char *arg, *help;
 };

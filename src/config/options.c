@@ -33,6 +33,11 @@
         HEAD(field, grp, als, vrb, "false", txt), .type = OPTION_BOOL, .at = AT(field, bool), .bare = "true",          \
                                                   .is_cli_only = __VA_ARGS__                                           \
     }
+#define PLACE(field, grp, als, vrb, dfl, words, ...)                                                                   \
+    {                                                                                                                  \
+        .type = OPTION_CHOICE, .at = AT_ENUM(field), .choices = (words),                                               \
+        .at_dir = offsetof(struct tr_config, offload_dir), HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                \
+    }
 #define INT(field, grp, als, vrb, dfl, min, max, ...)                                                                  \
     {                                                                                                                  \
         .lo = (min), .hi = (max), .type = OPTION_INT, .at = AT(field, int64_t), .arg = "N",                            \
@@ -75,7 +80,7 @@ static const struct choice decays[] = { { "auto", TR_CURVE_AUTO },
                                         { "cosine", TR_CURVE_COSINE },
                                         { "1-sqrt", TR_CURVE_SQRT },
                                         { NULL, 0 } };
-enum { N_OPTIM_WORDS = 13 };
+enum { N_OPTIM_WORDS = 14 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
     { "adamw", TR_OPTIM_ADAMW },
@@ -87,6 +92,7 @@ static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     { "adamw_bnb_8bit", TR_OPTIM_ADAMW8 },
     { "lion_8bit", TR_OPTIM_LION8 },
     { "muon", TR_OPTIM_MUON },
+    { "adafactor", TR_OPTIM_ADAFACTOR },
     { "adamw_hf", TR_OPTIM_ADAMW },
     { "adamw_apex_fused", TR_OPTIM_ADAMW },
     { "adamw_torch_8bit", TR_OPTIM_ADAMW8 },
@@ -106,7 +112,9 @@ enum tr_status tr_config_add_optim(const char *word, int value)
     optims[n] = (struct choice){ word, value };
     return TR_OK;
 }
-static const struct choice offloads[] = { { "none", TR_OFFLOAD_NONE }, { "cpu", TR_OFFLOAD_CPU }, { NULL, 0 } };
+static const struct choice offloads[] = {
+    { "none", TR_OFFLOAD_NONE }, { "cpu", TR_OFFLOAD_CPU }, { "nvme:DIR", TR_OFFLOAD_DISK }, { NULL, 0 }
+};
 static const struct choice muon_adjusts[] = { { "original", TR_MUON_ORIGINAL },
                                               { "match_rms_adamw", TR_MUON_MATCH_RMS_ADAMW },
                                               { "spectral_unclamped", TR_MUON_SPECTRAL_UNCLAMPED },
@@ -168,6 +176,9 @@ static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT 
                                            { "completion", TR_TRAIN_ON_COMPLETION },
                                            { "all", TR_TRAIN_ON_ALL },
                                            { NULL, 0 } };
+static const struct choice streamings[] = {
+    { "auto", TR_STREAMING_AUTO }, { "true", TR_STREAMING_ON }, { "false", TR_STREAMING_OFF }, { NULL, 0 }
+};
 static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
                                           { "stream", TR_PACKING_STREAM },
                                           { "bestfit", TR_PACKING_BESTFIT },
@@ -324,6 +335,7 @@ const struct option tr_options[] = {
     FLAG(help, "run", "", ALL_VERBS, "this text", CLI_ONLY),
 
     STR(model, "model", "model_name_or_path base_model model.path", MODEL | VERB(DATA) | VERB(BENCH), NULL, "DIR", "HF model directory; plan: also a size (7B), a well-known name, or list"),
+    FLAG(resize_vocab, "model", "", RUN, "a tokenizer with more tokens than the model makes its tables grow; new rows begin as the mean of the others", false),
     FLAG(from_scratch, "model", "", RUN, "random weights from the model's config.json", false),
     STR(tokenizer, "model", "", VERB(INIT), NULL, "bytes", "bytes: write a byte-level tokenizer (256 bytes and <|endoftext|>)"),
     { .name = "ignore_config_keys", .group = "model", .aliases = "", .type = OPTION_WORDS, .at = AT(ignore_config_keys, struct tr_words),
@@ -352,6 +364,7 @@ const struct option tr_options[] = {
     CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
     CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
     CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "fit", longs, "packed records that are longer than a row: fit cuts the ends of prompt and answer, split continues them in further rows, cut keeps the first row, drop leaves them out, refuse ends; with fit, text without prompts is split"),
+    CHOICE(streaming, "data", "dataset_streaming", RUN | VERB(DATA), "auto", streamings, "train while text is still tokenised, block after block; auto = for at least 1 GiB of data with max_steps; false = all before step 0, shuffled as one"),
     INT(max_skipped, "data", "", RUN | VERB(EVAL) | VERB(DATA), "1000", 0, 1e15, "number of unreadable records that are skipped; with more, the run is refused"),
     INT(max_samples, "data", "max_train_samples", RUN | VERB(DATA), "0", 0, MANY, "records of each source of data that are used, the first ones; 0 = all"),
     INT(max_eval_samples, "data", "", START | VERB(EVAL), "0", 0, MANY, "records of each source of evaluation data that are used; 0 = all"),
@@ -359,7 +372,8 @@ const struct option tr_options[] = {
     CHOICE(data_proof, "data", "", START, "auto", proofs, "before step 0: counts, skips, masks, a sample, isolation where it is cheap; full = at any cost"),
     INT(step, "data", "", VERB(DATA) | VERB(REPLAY) | VERB(EXPLAIN), "0", 0, MANY, "data show: the step whose samples are shown; replay, explain: the step that is made again"),
 
-    INT(per_device_train_batch_size, "train", "micro_batch_size", RUN | VERB(BENCH), "8", 1, ROWS, "rows per device and micro-batch"),
+    { .name = "per_device_train_batch_size", .group = "train", .aliases = "micro_batch_size", .type = OPTION_INT, .at = AT(per_device_train_batch_size, int64_t),
+      .verbs = RUN | VERB(BENCH), .def = "8", .word = "auto", .lo = 1, .hi = ROWS, .arg = "N", .help = "rows per device and micro-batch; auto = the most that fit into memory, of the rows of train_batch_size" },
     INT(gradient_accumulation_steps, "train", "", RUN, "1", 1, ROWS, "micro-batches per update"),
     INT(train_batch_size, "train", "global_batch_size", RUN, "0", 0, MANY,
         "rows per update over all devices; 0 = the product. Any two of the three batch options give the third"),
@@ -381,6 +395,8 @@ const struct option tr_options[] = {
     REAL(momentum, "optim", "", RUN, "0", 0, 1, true, "momentum (sgd)"),
     REAL(muon_momentum, "optim", "", RUN, "0.95", 0, 1, true, "decay of the average of gradients (muon)"),
     CHOICE(muon_adjust_lr_fn, "optim", "", RUN, "match_rms_adamw", muon_adjusts, "factor on the learning rate by the shape of a matrix (muon)"),
+    FLAG(adafactor_relative_step, "optim", "", RUN, "the learning rate is min(0.01, 1 / sqrt(step)) instead of the schedule's (adafactor)", false),
+    FLAG(adafactor_scale_parameter, "optim", "", RUN, "the learning rate is multiplied by the root mean square of a parameter (adafactor)", false),
     REAL(max_grad_norm, "optim", "gradient_clipping", RUN, "1.0", 0, 1e30, false, "clip the global gradient norm; 0 = off"),
     CHOICE(lr_scheduler_type, "optim", "lr_scheduler optim.schedule", RUN, "linear", lr_schedules, "shape of the learning rate"),
     REAL(warmup_steps, "optim", "", RUN, "0", 0, MANY, false, "steps of linear warm-up; below 1 = share of all steps"),
@@ -488,8 +504,8 @@ const struct option tr_options[] = {
     CHOICE(fp8_scaling, "engine", "", RUN, "current", fp8_scalings, "scales of 8-bit floats: of the numbers themselves, or of the last 16 steps"),
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
-    CHOICE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, or in host memory"),
-    CHOICE(offload_param, "engine", "", RUN, "none", offloads, "where frozen parameters live: on the device, or in host memory, from where each segment's come ahead of their use"),
+    PLACE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, in host memory, or in a file in DIR"),
+    PLACE(offload_param, "engine", "", RUN, "none", offloads, "where frozen parameters live: on the device, in host memory, or in a file in DIR, from where each segment's come ahead of their use"),
     FLAG(offload_activations, "engine", "", RUN, "inputs of segments rest in host memory between forward and backward; for recompute block", false),
     { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
       .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of what is offloaded that lives on the host; auto = as little as fits" },

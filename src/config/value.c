@@ -37,12 +37,28 @@ static enum tr_status parse_real(const struct option *opt, const char *text, dou
     return TR_OK;
 }
 
-static enum tr_status parse_choice(const struct option *opt, const char *text, int *out)
+/* The length of a word up to the DIR that it ends in; 0: it does not. */
+static size_t before_dir(const struct option *opt, const char *word)
+{
+    size_t n = strlen(word);
+    return opt->at_dir != 0 && n > 4 && strcmp(word + n - 4, ":DIR") == 0 ? n - 3 : 0;
+}
+
+static bool is_word(struct loader *l, const struct option *opt, const char *word, const char *text)
+{
+    size_t n = before_dir(opt, word);
+    if (n == 0 || strncmp(word, text, n) != 0 || text[n] == '\0')
+        return n == 0 && strcmp(word, text) == 0;
+    *(const char **)(void *)((char *)&l->c->pub + opt->at_dir) = tr_loader_keep(l, text + n, strlen(text + n) + 1);
+    return true;
+}
+
+static enum tr_status parse_choice(struct loader *l, const struct option *opt, const char *text, int *out)
 {
     struct tr_str legal = { 0 };
     int last = -1;
     for (const struct choice *c = opt->choices; c->word != NULL; c++) {
-        if (strcmp(c->word, text) == 0) {
+        if (is_word(l, opt, c->word, text)) {
             *out = c->value;
             tr_str_release(&legal);
             return TR_OK;
@@ -183,7 +199,7 @@ static enum tr_status parse_words(struct loader *l, const struct option *opt, co
             return TR_NOMEM;
         memcpy(word, text, n);
         word[n] = '\0';
-        if (opt->choices != NULL && parse_choice(opt, word, &unused) != TR_OK)
+        if (opt->choices != NULL && parse_choice(l, opt, word, &unused) != TR_OK)
             return TR_USAGE;
         item[list->n] = word;
         position[list->n] = l->level << 20 | l->n_items++; /* a higher level counts as later */
@@ -235,7 +251,7 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
             *(const char **)at = copy;
         return copy != NULL ? TR_OK : TR_NOMEM;
     case OPTION_CHOICE:
-        return parse_choice(opt, text, at);
+        return parse_choice(l, opt, text, at);
     case OPTION_DATA:
         return parse_data(l, text, at == &l->c->pub.eval_data, at);
     case OPTION_WORDS:
@@ -328,6 +344,17 @@ static void print_list(const void *at, const struct option *opt, bool as_json, s
     tr_str_addf(out, "%s", as_json ? "]" : "");
 }
 
+static void print_choice(const struct tr_config *cfg, const struct option *opt, const char *word, bool as_json,
+                         struct tr_str *out)
+{
+    const char *dir = *(const char *const *)(const void *)((const char *)cfg + opt->at_dir);
+    struct tr_str text = { 0 };
+    size_t n = before_dir(opt, word);
+    tr_str_addf(&text, "%.*s%s", n ? (int)n : (int)strlen(word), word, n && dir ? dir : "");
+    print_text(text.p != NULL ? text.p : word, as_json, out);
+    tr_str_release(&text);
+}
+
 void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool as_json, struct tr_str *out)
 {
     const void *at = (const char *)cfg + opt->at;
@@ -358,7 +385,7 @@ void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool 
             tr_str_addf(out, "%s", as_json ? "null" : "");
         break;
     case OPTION_CHOICE:
-        print_text(choice_word(opt, *(const int *)at), as_json, out);
+        print_choice(cfg, opt, choice_word(opt, *(const int *)at), as_json, out);
         break;
     case OPTION_DATA:
     case OPTION_WORDS:

@@ -31,7 +31,14 @@ static void sweep(const char *path)
         closedir(dir);
 }
 
-static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
+enum tr_status tr_cache_check(const struct tr_cache *c)
+{
+    return c->is_closing && atomic_load(c->is_closing) ? tr_fail(TR_STOPPED, "the data set is being closed") : TR_OK;
+}
+
+/* *is_done: one of the files is there, and the lock is not taken. */
+static enum tr_status wait_lock(const struct tr_cache *c, int fd, char (*files)[TR_PATH_MAX], size_t n_files,
+                                bool *is_held, bool *is_done)
 {
     int64_t start_us = tr_clock_us();
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -39,6 +46,11 @@ static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
             *is_held = false;
             return TR_OK;
         }
+        TR_PASS(tr_cache_check(c));
+        for (size_t i = 0; i < n_files && !*is_done; i++)
+            *is_done = tr_file_exists(files[i]);
+        if (*is_done)
+            return TR_OK;
         if (tr_clock_us() - start_us >= c->wait_us)
             return tr_fail(TR_TIMEOUT, "%s: another process has held the lock of this cache for %" PRId64 " s", c->dir,
                            c->wait_us / 1000000);
@@ -50,19 +62,24 @@ static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
 
 enum tr_status tr_cache_lock(struct tr_cache *c)
 {
+    return tr_cache_lock_unless(c, NULL, 0);
+}
+
+enum tr_status tr_cache_lock_unless(struct tr_cache *c, char (*files)[TR_PATH_MAX], size_t n_files)
+{
     enum tr_status st = TR_OK;
-    bool is_held;
+    bool is_held = false, is_done = false;
     struct tr_out_at at;
     if (c->lock_fd >= 0)
         return TR_OK;
     TR_TRY(tr_out_mkdirs(c->dir));
     TR_TRY(tr_out_beneath(c->dir, "lock", &at));
     TR_TRY(tr_out_open(at.dir, at.name, TR_OUT_SHARE, &c->lock_fd));
-    TR_TRY(wait_lock(c, c->lock_fd, &is_held));
+    TR_TRY(wait_lock(c, c->lock_fd, files, n_files, &is_held, &is_done));
     if (is_held)
         sweep(c->dir);
 out:
-    if (st != TR_OK)
+    if (st != TR_OK || is_done)
         tr_cache_unlock(c);
     return st;
 }

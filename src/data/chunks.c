@@ -18,7 +18,7 @@ void tr_chunks_release(struct tr_chunks *c)
 
 bool tr_chunks_is_full(const struct tr_chunks *c)
 {
-    return c->text.n - c->n_left >= BATCH_BYTES;
+    return c->text.n - c->n_left >= (c->n_batch && c->n_batch < BATCH_BYTES ? c->n_batch : BATCH_BYTES);
 }
 
 static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
@@ -76,11 +76,12 @@ enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_poo
     size_t n_used = 0;
     TR_PASS(cut(c, is_last, &n_used));
     c->work.n_bytes += n_used;
-    tr_pool_run(pool, (int64_t)c->n_tasks, encode_task, c);
+    if (take)
+        tr_pool_run(pool, (int64_t)c->n_tasks, encode_task, c);
     enum tr_status st = tr_work_check(&c->work);
     if (st != TR_OK)
         return tr_fail_at(st, "%s: ", c->path);
-    for (size_t i = 0; i < c->n_tasks; i++) {
+    for (size_t i = 0; take && i < c->n_tasks; i++) {
         if (c->tasks[i].failed != TR_OK)
             return tr_fail(c->tasks[i].failed, "%s: %s", c->path, c->tasks[i].why);
         TR_PASS(take(ctx, c->tasks[i].ids.p, c->tasks[i].ids.n));

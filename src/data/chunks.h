@@ -12,6 +12,7 @@
 struct tr_chunks {
     const struct tr_tokenizer *tokenizer;
     struct tr_str text; /* valid UTF-8, not yet encoded; the caller appends */
+    size_t n_batch;     /* bytes of a batch, if fewer than usual; 0: as usual */
     size_t n_left;      /* bytes at its start that the last batch left: they hold no place to cut */
     bool is_inside;     /* an earlier batch has encoded the beginning of the text */
     struct tr_chunk {
@@ -30,7 +31,7 @@ bool tr_chunks_is_full(const struct tr_chunks *c);
 
 typedef enum tr_status tr_take_fn(void *ctx, const int32_t *ids, size_t n);
 /* Encodes the text whose ids no later text can change (with is_last, all of it), passes the ids to `take` and keeps the
- * rest of the text. */
+ * rest of the text. Without `take` the same text is passed over. */
 enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_pool *pool, tr_take_fn *take, void *ctx);
 
 #endif

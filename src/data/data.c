@@ -6,6 +6,7 @@
 #include "data/data_impl.h"
 #include "data/chat_date.h"
 #include "data/fetch.h"
+#include "data/stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +32,13 @@ static enum tr_status check_options(const struct tr_data_options *o)
             TR_USAGE,
             "an answer, and a pair of them, lies in one row: packing stream and long_documents split cut it; use "
             "packing bestfit or none, and long_documents fit, drop or refuse");
+    if (o->streams && (o->wants_pairs || o->wants_labels || o->held_out > 0 || !o->shuffle || !o->cache_dir))
+        return tr_fail(TR_USAGE,
+                       "streaming reads text for training while it is tokenised; %s needs all of it before: "
+                       "use streaming false",
+                       o->wants_pairs || o->wants_labels ? "a task with a reference"
+                       : o->held_out > 0                 ? "eval_split (eval_data does not)"
+                                                         : "evaluation");
     return TR_OK;
 }
 
@@ -134,21 +142,24 @@ static enum tr_status name_joined(struct tr_data *d, const struct tr_source *joi
     return TR_OK;
 }
 
-/* A process has few descriptors, and there may be many shards. Opens the source, or the joined files that begin with
- * it. */
-static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
+enum tr_status tr_data_add(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
 {
     size_t n_before = d->shards.n;
     TR_PASS(add_file(d, source, &(struct tr_data_file){ .weight = 1, .i_shard = n_before, .n_before = source->first }));
     struct tr_data_file *file = &d->files[d->n_files - 1];
     TR_PASS(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
                                             : tr_tokenize_source(t, source, &d->shards, file));
+    if (d->shards.n == n_before) {
+        free((char *)(uintptr_t)file->path);
+        d->n_files--;
+        return TR_OK;
+    }
     file->packing = packing_of(t->options, d->shards.p[n_before]);
     TR_PASS(check_answers(t->options, tr_shard_get_info(d->shards.p[n_before]), source->path));
     for (size_t i = n_before; i < d->shards.n; i++) {
         file->n_tokens += tr_shard_get_info(d->shards.p[i])->n_tokens;
         file->n_docs += tr_shard_get_info(d->shards.p[i])->n_docs;
-        if (i >= OPEN_SHARDS)
+        if (i >= OPEN_SHARDS || source->is_slice) /* a process has few descriptors, and there may be many shards */
             tr_shard_park(d->shards.p[i]);
     }
     return source->n_joined ? name_joined(d, source, n_before) : TR_OK;
@@ -161,7 +172,7 @@ static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_op
 {
     uint64_t n_held = (uint64_t)ceil((double)g->n_all * o->held_out);
     g->n_rows = g->n_all;
-    if (o->held_out <= 0)
+    if (o->held_out <= 0 || g->n_all == 0)
         return TR_OK;
     if (n_held >= g->n_all)
         return tr_fail(TR_USAGE,
@@ -205,15 +216,18 @@ static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, siz
         d->n_idle += part->n_idle;
         TR_TRY(tr_data_name_losses(d, part, &t->skips));
     }
-    if (g->n_all == 0)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "%s: no document is left to train on, because all are longer than a row of %" PRId64
-                       " tokens; give a larger --sequence_length, or --long_documents fit",
-                       d->files[d->n_files - 1].path, d->row_tokens));
     TR_TRY(split_off(g, o));
 out:
     free(some);
     return st;
+}
+
+static enum tr_status refuse_rowless(const struct tr_data *d)
+{
+    return tr_fail(TR_USAGE,
+                   "%s: no document is left to train on, because all are longer than a row of %" PRId64
+                   " tokens; give a larger --sequence_length, or --long_documents fit",
+                   d->files[d->n_files - 1].path, d->row_tokens);
 }
 
 /* Opens the files of one group. *next becomes the first file of the next group. */
@@ -228,21 +242,24 @@ static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *
     for (; *next < sources->n && (!is_mixed || sources->p[*next].i_path == i_path); *next += n_joined ? n_joined : 1) {
         size_t first_file = d->n_files;
         n_joined = sources->p[*next].n_joined;
-        TR_PASS(open_source(d, t, &sources->p[*next]));
+        TR_PASS(tr_data_add(d, t, &sources->p[*next]));
         for (size_t i = first_file; is_mixed && i < d->n_files; i++)
             d->files[i].weight = t->options->weights[i_path];
     }
-    return open_group(d, g, first, d->shards.n, t);
+    TR_PASS(open_group(d, g, first, d->shards.n, t));
+    return g->n_all > 0 ? TR_OK : refuse_rowless(d);
 }
 
-static enum tr_status open_groups(struct tr_data *d, struct tr_tokenize *t, const struct tr_sources *sources,
-                                  size_t n_paths)
+static enum tr_status open_groups(struct tr_data *d, struct tr_tokenize *t, struct tr_sources *sources, size_t n_paths)
 {
     static const double one = 1;
     bool is_mixed = has_weights(t->options, n_paths);
+    size_t n_groups = is_mixed ? n_paths : 1;
+    TR_PASS(tr_mix_open(&d->mix, is_mixed ? t->options->weights : &one, n_groups));
+    if (tr_stream_is_wanted(t->options, sources))
+        return tr_stream_open(t, sources, n_groups, &d->mix, &d->stream);
     TR_PASS(TR_ALLOC(d->files, sources->n, "%zu data files", sources->n));
-    TR_PASS(TR_ALLOC(d->groups, is_mixed ? n_paths : 1, "%zu data files", sources->n));
-    TR_PASS(tr_mix_open(&d->mix, is_mixed ? t->options->weights : &one, is_mixed ? n_paths : 1));
+    TR_PASS(TR_ALLOC(d->groups, n_groups, "%zu data files", sources->n));
     for (size_t next = 0; next < sources->n;)
         TR_PASS(open_group_sources(d, t, sources, is_mixed, &next));
     return TR_OK;
@@ -335,7 +352,7 @@ static enum tr_status fetch_paths(struct tr_tokenize *t, const char *const *give
 
 /* ---- open, close, facts ---- */
 
-static void close_maps(struct tr_source_map **maps, size_t n)
+void tr_maps_close(struct tr_source_map **maps, size_t n)
 {
     for (size_t i = 0; maps && i < n; i++)
         tr_map_close(maps[i]);
@@ -355,8 +372,41 @@ static enum tr_status open_maps(const char *const *texts, const char *const *pat
     if (st == TR_OK)
         *out = maps;
     else
-        close_maps(maps, n);
+        tr_maps_close(maps, n);
     return st;
+}
+
+enum tr_status tr_data_begin(const struct tr_data_options *o, uint64_t seed, size_t n_files, struct tr_data **out)
+{
+    struct tr_data *d = calloc(1, sizeof *d);
+    if (!d)
+        return tr_fail(TR_NOMEM, "no memory for a data set");
+    d->row_tokens = o->row_tokens;
+    d->seed = seed;
+    d->shuffle = o->shuffle;
+    d->how_long = o->how_long;
+    d->has_pairs = o->wants_pairs;
+    d->has_labels = o->wants_labels;
+    if (n_files && TR_ALLOC(d->files, n_files, "%zu data files", n_files) != TR_OK) {
+        tr_data_close(d);
+        return TR_NOMEM;
+    }
+    *out = d;
+    return TR_OK;
+}
+
+enum tr_status tr_data_end(struct tr_data *d, struct tr_tokenize *t)
+{
+    static const double one = 1;
+    TR_PASS(tr_mix_open(&d->mix, &one, 1));
+    TR_PASS(TR_ALLOC(d->groups, 1, "a group of data"));
+    d->n_groups = 1;
+    d->groups[0].seed = d->seed;
+    TR_PASS(open_group(d, &d->groups[0], 0, d->shards.n, t));
+    TR_PASS(sum_up(d));
+    d->skips = t->skips;
+    t->skips.n = 0;
+    return TR_OK;
 }
 
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
@@ -375,18 +425,12 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
         .cache = { o->cache_dir, o->cache_wait_us ? o->cache_wait_us : INT64_C(3600000000), -1 },
         .seals = { o->cache_dir, o->recheck },
     };
-    struct tr_data *d = calloc(1, sizeof *d);
-    if (!d)
-        return tr_fail(TR_NOMEM, "no memory for a data set");
+    struct tr_data *d = NULL;
     TR_TRY(check_options(o));
     TR_TRY(open_maps(o->maps, paths, n_paths, &maps));
     t.maps = maps;
-    d->row_tokens = o->row_tokens;
-    d->seed = o->seed;
-    d->shuffle = o->shuffle;
-    d->how_long = o->how_long;
-    d->has_pairs = o->wants_pairs;
-    d->has_labels = o->wants_labels;
+    t.n_maps = n_paths;
+    TR_TRY(tr_data_begin(o, o->seed, 0, &d));
     TR_TRY(fetch_paths(&t, paths, n_paths, &local));
     TR_TRY(tr_sources_expand(local.p, n_paths, &t.seals, &sources));
     if (o->chat && o->cache_dir)
@@ -394,7 +438,10 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     if (o->chat)
         tr_chat_get_date(o->chat, d->date);
     TR_TRY(open_groups(d, &t, &sources, n_paths));
-    TR_TRY(sum_up(d));
+    if (d->stream)
+        d->info.hash = tr_stream_hash(d->stream);
+    else
+        TR_TRY(sum_up(d));
     if (tr_data_counts_docs(d) && !(d->ref = calloc((size_t)d->n_ref, 2 * sizeof *d->ref)))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for the references of %" PRIu64 " documents", d->n_ref));
     d->skips = t.skips;
@@ -406,7 +453,8 @@ out:
     tr_pool_close(t.pool);
     tr_skip_list_release(&t.skips);
     tr_sources_release(&sources);
-    close_maps(maps, n_paths);
+    if (t.maps) /* a stream has taken them */
+        tr_maps_close(maps, n_paths);
     release_paths(&local);
     tr_data_close(d);
     return st;
@@ -416,6 +464,8 @@ void tr_data_close(struct tr_data *d)
 {
     if (!d)
         return;
+    tr_stream_close(d->stream);
+    tr_chat_close(d->chat);
     for (size_t i = 0; i < d->n_groups; i++)
         for (size_t p = 0; p < d->groups[i].n_parts; p++)
             tr_data_part_release(&d->groups[i].parts[p]);
@@ -429,6 +479,16 @@ void tr_data_close(struct tr_data *d)
     tr_skip_list_release(&d->losses);
     tr_shard_list_release(&d->shards);
     free(d);
+}
+
+void tr_data_keep(struct tr_data *d, struct tr_chat *chat)
+{
+    d->chat = chat;
+}
+
+const struct tr_data *tr_data_first(const struct tr_data *d)
+{
+    return d->stream ? tr_stream_first(d->stream) : d;
 }
 
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out)
@@ -453,18 +513,18 @@ int64_t tr_data_row_tokens(const struct tr_data *d)
 
 const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n)
 {
-    *n = d->n_files;
-    return d->files;
+    *n = tr_data_first(d)->n_files;
+    return tr_data_first(d)->files;
 }
 
 const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n)
 {
-    *n = d->skips.n;
-    return d->skips.p;
+    *n = tr_data_first(d)->skips.n;
+    return tr_data_first(d)->skips.p;
 }
 
 const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n)
 {
-    *n = d->losses.n;
-    return d->losses.p;
+    *n = tr_data_first(d)->losses.n;
+    return tr_data_first(d)->losses.p;
 }

@@ -47,6 +47,10 @@ struct tr_data_options {
     int64_t shard_tokens;      /* a cache shard ends after the document that reaches this count; 0: 2^26 */
     int64_t cache_wait_us;     /* the longest wait for another process that fills the cache; 0: one hour */
     int n_threads;             /* that tokenise; 0: one for each core; never changes the result */
+    bool streams;              /* rows are read while text is still tokenised (stream.h); for data that is shuffled */
+    uint64_t streams_from;     /* bytes of all files: smaller data is not streamed */
+    uint64_t most_samples;     /* of a stream: what is behind them is not tokenised; 0: all is */
+    size_t slice_bytes;        /* of a stream: text of one slice, about; 0: 16 MiB */
     bool recheck;              /* read and verify every file, even if a seal in the cache says that it is unchanged */
     tr_skip_fn *on_skip;       /* may be NULL; called at first tokenising, not when the cache is reused */
     void *on_skip_ctx;
@@ -58,16 +62,18 @@ struct tr_data;
 
 /* paths are files (text, records as in table.h, .trtok), directories or globs. tokenizer may be NULL when no
  * source is text. Text is tokenised here, once, into cache_dir. A shard that is new to the cache is verified in full.
- * Several processes may open the same cache at once: one does the work, and the others wait. options->chat and
- * tokenizer are not used after this call. */
+ * Several processes may open the same cache at once: one does the work, and the others wait. A stream uses the
+ * tokenizer, options->chat and the strings of options but cache_dir until it is closed; other data sets do not. */
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
                             const struct tr_data_options *options, struct tr_data **out);
 void tr_data_close(struct tr_data *d);
+/* The chat template is closed with the data set. */
+void tr_data_keep(struct tr_data *d, struct tr_chat *chat);
 
 struct tr_data_info {
     uint64_t n_tokens, n_docs, n_shards;
     uint64_t n_skipped;     /* records that were skipped when the shards were made */
-    uint64_t n_rows;        /* all rows of all sources: samples of one epoch */
+    uint64_t n_rows;        /* all rows of all sources: samples of one epoch; 0: a stream, which does not know them */
     uint64_t n_row_tokens;  /* tokens in them; efficiency = n_row_tokens / (n_rows * T) */
     uint64_t n_split;       /* packed documents that are longer than a row and continue in further rows */
     uint64_t n_cut;         /* packed documents that were truncated, at their end or as prompt and answer */

@@ -16,7 +16,11 @@ struct tr_data_group {
     uint64_t n_all, i_first; /* rows of all parts; with a split, the place in the keyed order where this side begins */
 };
 
+struct tr_stream;
+
 struct tr_data {
+    struct tr_stream *stream; /* not NULL: rows are those of its blocks, and the members below up to mix are empty */
+    struct tr_chat *chat;     /* owned; NULL: nothing was given to keep */
     int64_t row_tokens;
     uint64_t seed;
     bool shuffle;
@@ -40,6 +44,17 @@ struct tr_data {
 enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part *part,
                                    const struct tr_skip_list *skips);
 
+/* ---- a data set in steps: begin, add sources, end ---- */
+
+enum tr_status tr_data_begin(const struct tr_data_options *o, uint64_t seed, size_t n_files, struct tr_data **out);
+/* Opens the source, or the joined files that begin with it. No shard is added for a slice at the end of its file. */
+enum tr_status tr_data_add(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source);
+/* Makes rows of all shards, as one group. There may be none. Takes the skipped records of t. */
+enum tr_status tr_data_end(struct tr_data *d, struct tr_tokenize *t);
+
+/* The data set whose files, skipped records and losses stand for all: itself, or the first block of a stream. */
+const struct tr_data *tr_data_first(const struct tr_data *d);
+
 /* Is the loss a mean over documents? */
 static inline bool tr_data_counts_docs(const struct tr_data *d)
 {
@@ -50,12 +65,13 @@ static inline bool tr_data_counts_docs(const struct tr_data *d)
 enum tr_status tr_data_targets(const struct tr_data *d, uint64_t g, int64_t *n_targets);
 
 struct tr_place {
+    const struct tr_data *d; /* the data set of the part: a block, if it is streamed */
     const struct tr_data_part *part;
     uint64_t row; /* of the part */
     size_t i_group;
     uint64_t epoch; /* of the group */
 };
-/* Finds sample g in O(1), without any state. */
-struct tr_place tr_data_place(const struct tr_data *d, uint64_t g);
+/* Finds sample g in O(1), without any state; of a stream, waits until it is there. */
+enum tr_status tr_data_place(const struct tr_data *d, uint64_t g, struct tr_place *out);
 
 #endif

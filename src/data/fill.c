@@ -5,17 +5,24 @@
  */
 #include "data/data_impl.h"
 #include "data/partner.h"
+#include "data/stream.h"
 
 #include <string.h>
 
-struct tr_place tr_data_place(const struct tr_data *d, uint64_t g)
+enum tr_status tr_data_place(const struct tr_data *d, uint64_t g, struct tr_place *out)
 {
-    struct tr_place at = { 0 };
+    struct tr_place at = { .d = d };
     uint64_t k;
     tr_mix_at(&d->mix, g, &at.i_group, &k);
-    const struct tr_data_group *group = &d->groups[at.i_group];
-    at.epoch = k / group->n_rows;
-    at.row = k % group->n_rows;
+    const struct tr_data_group *group;
+    if (d->stream) {
+        TR_PASS(tr_stream_find(d->stream, at.i_group, k, &at.d, &at.row, &at.epoch));
+        group = &at.d->groups[0];
+    } else {
+        group = &d->groups[at.i_group];
+        at.epoch = k / group->n_rows;
+        at.row = k % group->n_rows;
+    }
     if (d->shuffle)
         at.row = tr_permute(tr_rng_key(group->seed, "shuffle", at.epoch), group->n_rows, at.row);
     if (group->is_split)
@@ -25,12 +32,15 @@ struct tr_place tr_data_place(const struct tr_data *d, uint64_t g)
         at.row -= at.part->n_rows;
         at.part++;
     }
-    return at;
+    *out = at;
+    return TR_OK;
 }
 
 static enum tr_status begin_row(struct tr_walk *w, const struct tr_data *d, uint64_t g)
 {
-    struct tr_place at = tr_data_place(d, g);
+    struct tr_place at;
+    w->shard = NULL;
+    TR_PASS(tr_data_place(d, g, &at));
     return tr_walk_begin(w, at.part, at.row);
 }
 

@@ -26,8 +26,9 @@ static int64_t line_of(const struct tr_data_file *f, const struct tr_skip_list *
 {
     uint64_t n_known = 0;
     int64_t line = (int64_t)(f->n_before + doc) + 1;
+    int64_t first = (int64_t)f->n_before, end = first + (int64_t)(f->n_docs + f->n_skipped);
     for (size_t i = 0; i < skips->n; i++) /* in the order of their lines */
-        if (strcmp(skips->p[i].path, f->path) == 0) {
+        if (strcmp(skips->p[i].path, f->path) == 0 && skips->p[i].line > first && skips->p[i].line <= end) {
             n_known++;
             line += skips->p[i].line <= line;
         }
@@ -67,10 +68,11 @@ enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part 
 enum tr_status tr_data_where(const struct tr_data *d, uint64_t sample, int64_t token, struct tr_data_record *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_place place = tr_data_place(d, sample);
+    struct tr_place place;
     struct tr_walk w = { 0 };
     struct tr_piece p = { 0 };
     int64_t end = 0;
+    TR_TRY(tr_data_place(d, sample, &place));
     TR_TRY(tr_walk_begin(&w, place.part, place.row));
     do {
         TR_TRY(tr_walk_next(&w, &p));
@@ -80,8 +82,8 @@ enum tr_status tr_data_where(const struct tr_data *d, uint64_t sample, int64_t t
         TR_TRY(tr_fail(TR_USAGE, "sample %" PRIu64 " has no token %" PRId64, sample, token));
     bool is_stream = place.part->packing == TR_PACK_STREAM;
     uint64_t doc = is_stream ? w.doc - 1 : p.doc - place.part->first_doc[w.i_shard];
-    const struct tr_data_file *f = find_file(d, w.shard, &doc);
-    *out = (struct tr_data_record){ f->path, line_of(f, &d->skips, doc), doc };
+    const struct tr_data_file *f = find_file(place.d, w.shard, &doc);
+    *out = (struct tr_data_record){ f->path, line_of(f, &place.d->skips, doc), doc };
 out:
     tr_walk_end(&w);
     return st;

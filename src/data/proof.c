@@ -1,5 +1,6 @@
 /* proof.c - shows the content of a data set to people. Samples come from the same arrays that training reads. */
 #include "data/data_impl.h"
+#include "data/stream.h"
 
 #include <stdlib.h>
 
@@ -61,7 +62,8 @@ enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer 
     TR_TRY(tr_data_fill(d, sample, 1, sample + 1, &b, &n_counted));
     TR_TRY(tr_data_targets(d, sample, &row.n_targets));
     TR_TRY(tr_data_tokens(d, sample, 1, sample + 1, &row.n_tokens));
-    struct tr_place at = tr_data_place(d, sample);
+    struct tr_place at;
+    TR_TRY(tr_data_place(d, sample, &at));
     row.epoch = at.epoch;
     row.i_source = at.i_group;
     TR_TRY(describe(t, &b, &row, d->row_tokens));
@@ -191,10 +193,12 @@ static void list_records(const struct tr_skip_list *l, uint64_t n_all, const cha
     tr_str_addf(json, "]");
 }
 
-enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, struct tr_str *json)
+enum tr_status tr_data_summary(const struct tr_data *whole, struct tr_str *text, struct tr_str *json)
 {
+    const struct tr_data *d = tr_data_first(whole);
     const struct tr_data_info *i = &d->info;
     struct tr_data_masks m;
+    char human[32];
     TR_PASS(tr_data_get_masks(d, &m));
     double trained = m.n_tokens ? (double)m.n_targets / (double)m.n_tokens : 0;
     list_files(d, text, json);
@@ -208,9 +212,14 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
                 i->n_split, i->n_cut, i->n_dropped, i->n_tokens_lost, i->n_targets_lost);
     tr_str_addf(text, "%.1f %% of the tokens in the first %" PRId64 " rows have a loss; %" PRId64 " rows have none\n",
                 100 * trained, m.n_rows, m.n_idle);
-    if (*d->date) {
-        tr_str_addf(text, "the date in the chat template is %s\n", d->date);
-        tr_str_addf(json, ",\"chat_date\":\"%s\"", d->date);
+    if (whole->stream) {
+        tr_str_addf(text, "this is the first block of %s of files, which are tokenised while the run goes on\n",
+                    tr_human_bytes(tr_stream_bytes(whole->stream), human, sizeof human));
+        tr_str_addf(json, ",\"stream_bytes\":%" PRIu64, tr_stream_bytes(whole->stream));
+    }
+    if (*whole->date) {
+        tr_str_addf(text, "the date in the chat template is %s\n", whole->date);
+        tr_str_addf(json, ",\"chat_date\":\"%s\"", whole->date);
     }
     tr_str_addf(json,
                 ",\"tokens\":%" PRIu64 ",\"documents\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"row_tokens\":%" PRIu64

@@ -51,6 +51,7 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     TR_PASS(kind_of(path, &source));
     TR_PASS(TR_ROOM(s->p, s->n + 1, &s->n_cap, "%zu data files", s->n + 1));
     source.n_bytes = is_there ? (uint64_t)info.st_size : 0;
+    source.changed = is_there ? info.st_mtim : (struct timespec){ 0 };
     source.path = strdup(path);
     if (!source.path)
         return tr_fail(TR_NOMEM, "no memory for a data path");

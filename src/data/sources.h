@@ -3,6 +3,7 @@
 #define TR_DATA_SOURCES_H
 
 #include "data/seal.h"
+#include "data/shape.h"
 #include "table/table.h"
 
 enum tr_source_kind { TR_SOURCE_SHARD, TR_SOURCE_TEXT, TR_SOURCE_RECORDS };
@@ -15,7 +16,11 @@ struct tr_source {
     bool is_part;             /* only the records [first, end) of the file are used */
     uint64_t first, end;
     uint64_t n_bytes; /* on disk, when it was listed */
-    size_t n_joined;  /* > 0: shards are made of this file and those after it in the list together, so many in all */
+    struct timespec changed;
+    size_t n_joined; /* > 0: shards are made of this file and those after it in the list together, so many in all */
+    bool is_slice;   /* the slice of a stream that begins at `first`: a record, or of text the number of the slice */
+    struct tr_hash128 identity; /* of a slice: of the file */
+    enum tr_shape shape;        /* of records, where it is known already; AUTO: it is not */
 };
 
 struct tr_sources {

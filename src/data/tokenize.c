@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 enum { DETECT_RECORDS = 100, SETTLED_S = 2 };
 
@@ -102,6 +103,8 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
                        source->path, tr_shape_name(r->shape));
     if (source->kind == TR_SOURCE_TEXT)
         r->shape = TR_SHAPE_TEXT;
+    else if (r->shape == TR_SHAPE_AUTO && source->shape != TR_SHAPE_AUTO)
+        r->shape = source->shape;
     else if (r->shape == TR_SHAPE_AUTO)
         TR_PASS(detect(source, map, &r->shape));
     if (!o->cache_dir)
@@ -114,7 +117,9 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
                        "merges.txt; records of input_ids and .trtok files need none",
                        source->path);
     if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
-        return tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,
+        return tr_fail(TR_USAGE,
+                       "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64
+                       "; --resize_vocab lets it grow",
                        tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size);
     if (!o->chat && tr_shape_row(r->shape)->chat == TR_CHAT_REQUIRED)
         return tr_fail(TR_USAGE,
@@ -173,6 +178,8 @@ static enum tr_status cache_key(struct tr_make *m)
         tr_str_addf(&s, " file %s", tr_table_kind_name(m->source->table));
     if (m->n > 1)
         tr_str_addf(&s, " files %zu", m->n);
+    if (m->source->is_slice)
+        tr_str_addf(&s, " slice %" PRIu64 " of %zu", m->source->first, tr_slice_bytes(o));
     if (m->source->is_part)
         tr_str_addf(&s, " records %" PRIu64 "-%" PRIu64, m->source->first, m->source->end);
     if (m->source->kind == TR_SOURCE_RECORDS)
@@ -203,6 +210,16 @@ out:
 
 /* ---- the cache ---- */
 
+/* Does the cache say that the file of this slice has ended? */
+static enum tr_status find_end(const struct tr_make *m, char path[TR_PATH_MAX], bool *has_ended)
+{
+    char name[64];
+    tr_end_name(m->key, name);
+    TR_PASS(tr_path_join(path, m->t->cache.dir, name));
+    *has_ended = m->source->is_slice && tr_file_exists(path);
+    return TR_OK;
+}
+
 /* Opens parts 0, 1, ... up to the one that is marked last. *is_absent: the cache holds no part of this source. */
 static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *out, bool *is_absent,
                                  uint64_t *n_skipped)
@@ -214,7 +231,9 @@ static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *
         struct tr_shard *s = NULL;
         TR_PASS(tr_cache_path(&m->t->cache, m->key, part, path));
         if (!tr_file_exists(path)) {
-            *is_absent = true;
+            bool has_ended = false;
+            TR_PASS(find_end(m, path, &has_ended));
+            *is_absent = !has_ended;
             return TR_OK;
         }
         TR_PASS(tr_shard_open_sealed(path, (uint64_t)m->t->options->vocab_size, &m->t->seals, &s));
@@ -285,6 +304,16 @@ static enum tr_status make_once(const struct tr_make *m)
     return TR_OK;
 }
 
+/* Another process may tokenise a stream: then its shards appear one after another, while it keeps the lock. */
+static enum tr_status wait_for_turn(const struct tr_make *m)
+{
+    char files[2][TR_PATH_MAX];
+    bool has_ended;
+    TR_PASS(tr_cache_path(&m->t->cache, m->key, 0, files[0]));
+    TR_PASS(find_end(m, files[1], &has_ended));
+    return tr_cache_lock_unless(&m->t->cache, files, m->t->reader ? 2 : 0);
+}
+
 static enum tr_status open_or_make(const struct tr_make *m, struct tr_shard_list *out, struct tr_data_file *file)
 {
     enum tr_status st = TR_OK;
@@ -297,12 +326,17 @@ static enum tr_status open_or_make(const struct tr_make *m, struct tr_shard_list
         if (st == TR_OK && !is_absent)
             return TR_OK;
         tr_shard_list_cut(out, n_before);
+        if (attempt == 1 && st == TR_OK && m->t->cache.lock_fd < 0) {
+            TR_TRY(tr_cache_check(&m->t->cache));
+            nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL); /* its last part is not there yet */
+            attempt = 0;
+        }
         if (attempt == 2)
             return st == TR_OK ? tr_fail(TR_IO, "%s: its shards have disappeared from the cache %s", m->source->path,
                                          m->t->cache.dir)
                                : st;
-        TR_TRY(tr_cache_lock(&m->t->cache));
-        if (attempt == 1) {
+        TR_TRY(wait_for_turn(m));
+        if (attempt == 1 && m->t->cache.lock_fd >= 0) {
             TR_TRY(make_once(m));
             file->was_cached = false;
         }
@@ -321,7 +355,9 @@ enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source 
     TR_TRY(choose_rules(t, source, &m.rules));
     file->shape = m.rules.shape;
     file->uses_chat = tr_rules_use_chat(&m.rules);
-    TR_TRY(m.n > 1 ? read_joined(&m) : content_hash(t, source->path, &m.contents[0]));
+    m.contents[0] = source->identity;
+    if (!source->is_slice)
+        TR_TRY(m.n > 1 ? read_joined(&m) : content_hash(t, source->path, &m.contents[0]));
     TR_TRY(cache_key(&m));
     TR_TRY(open_or_make(&m, out, file));
     TR_TRY(read_skips(&m, &t->skips));
@@ -334,4 +370,16 @@ out:
     release_joined(&m);
     free(m.contents);
     return st;
+}
+
+enum tr_status tr_tokenize_look(const struct tr_tokenize *t, const struct tr_source *source, struct tr_hash128 content,
+                                enum tr_shape *shape, struct tr_hash128 *key)
+{
+    /* the key is a function of the rules alone: nothing of t changes */
+    struct tr_make m = { .t = (struct tr_tokenize *)(uintptr_t)t, .source = source, .n = 1, .contents = &content };
+    TR_PASS(choose_rules(t, source, &m.rules));
+    TR_PASS(cache_key(&m));
+    *shape = m.rules.shape;
+    *key = m.key;
+    return TR_OK;
 }

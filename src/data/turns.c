@@ -71,6 +71,7 @@ out:
 enum tr_status tr_data_find_turns(const struct tr_data *d, size_t i_file, int32_t end, int32_t bos,
                                   struct tr_data_turns *out)
 {
+    d = tr_data_first(d);
     const struct tr_data_file *f = &d->files[i_file];
     struct turn_search x = { .d = d, .end = end, .bos = bos, .is_stream = f->packing == TR_PACK_STREAM, .out = out };
     uint64_t doc = f->i_doc, left = end < 0 && f->n_docs > 0 ? 1 : f->n_docs;

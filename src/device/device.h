@@ -11,6 +11,7 @@
 #define TR_DEVICE_DEVICE_H
 
 #include "base/base.h"
+#include "device/spill.h"
 
 struct tr_device;
 

@@ -95,7 +95,9 @@ bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int lo
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param); /* a frozen parameter has VALUE only */
-bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what);       /* over the shard axis */
+/* A caller has written to a state by its address. */
+void tr_exec_changed(struct tr_exec *e, enum tr_state what, int param);
+bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
 /* May the host read this state where it is, once all copies are over (tr_exec_drain)? */
 bool tr_exec_is_on_host(const struct tr_exec *e, enum tr_state what, int param);
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);

@@ -17,12 +17,16 @@ struct tr_exec {
     int n_posted;                    /* how many collectives and copies are under way */
     void **copied, *computed;        /* events: of copies, by action of any schedule; of the compute stream */
     int n_copied;
-    bool defers;        /* updates wait for the next step: tr_defers_updates */
-    bool is_pending;    /* updates of the last step are still to be done */
-    bool is_running;    /* actions are running; if not, a caller reads the state between steps */
-    double *norms;      /* sums of squares of gradients (tr_placement.norm_first) */
-    double norm_scale;  /* square of the loss scale of the gradients behind `norms` */
-    bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
+    struct tr_spill *disk; /* NULL: nothing lives in a file */
+    char *buffers;         /* between it and the device */
+    uint64_t n_disk_jobs[2];
+    int disk_user[2][TR_DISK_JOBS]; /* by direction and buffer: the action that used it last, and 1; 0: none */
+    bool defers;                    /* updates wait for the next step: tr_defers_updates */
+    bool is_pending;                /* updates of the last step are still to be done */
+    bool is_running;                /* actions are running; if not, a caller reads the state between steps */
+    double *norms;                  /* sums of squares of gradients (tr_placement.norm_first) */
+    double norm_scale;              /* square of the loss scale of the gradients behind `norms` */
+    bool has_one_norm;              /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
     double *losses;     /* by micro-batch, of all ranks that read different rows; then the other parts likewise */
     bool joins_updates; /* one launch updates several parameters */
     bool may_record;    /* parts of a step may become recordings of the device (graph.c) */
@@ -54,6 +58,11 @@ struct tr_posted {
     struct tr_comm *comm; /* NULL: no collective is under way */
     tr_ticket ticket;
     bool is_copy; /* a copy is under way; its event is in `copied` */
+    /* spill.c: a read whose copy is still to be issued, or a copy whose write is */
+    enum { TR_DISK_IDLE, TR_DISK_READS, TR_DISK_WRITES } disk;
+    int job;
+    size_t at, bytes;
+    char *memory;
 };
 
 /* One run over the actions of a schedule, or over a part of them. */
@@ -90,14 +99,27 @@ struct tr_view tr_exec_step_view(struct tr_exec *e, int param); /* the step valu
 void tr_exec_keep_step(struct tr_exec *e); /* keeps the step values for updates that wait for the next step */
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
 
-/* offload.c: events of copies; and where, while this update runs, a state is whose address between steps is `at`. */
+/* offload.c: the events of copies. tr_exec_fetched returns where a state lies while this update runs; `at` is its
+ * address between steps. */
 enum tr_status tr_exec_copies_open(struct tr_exec *e);
 void tr_exec_copies_close(struct tr_exec *e);
 char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at);
 
+/* spill.c: what lives in a file. Post: a fetch or a store between the file, from `at` on, and memory of the device.
+ * Finish: issues what is left of it, before something waits for its event. Drain: all writes are over. */
+enum tr_status tr_exec_spill_open(struct tr_exec *e);
+enum tr_status tr_exec_spill_post(struct tr_run *r, const struct tr_action *a, bool is_write, size_t at, char *memory);
+enum tr_status tr_exec_spill_finish(struct tr_exec *e, int action);
+enum tr_status tr_exec_spill_drain(struct tr_exec *e);
+
 /* whole.c: this rank's elements of the direction of a parameter's update, and a phase on whole matrices. */
 struct tr_view tr_exec_direction(const struct tr_exec *e, int param);
 enum tr_status tr_exec_whole(struct tr_exec *e, const struct tr_update_phase *phase, int bucket);
+
+/* sums.c: a phase that writes or reads sums of the parameters of a bucket. */
+enum tr_status tr_exec_sums(struct tr_exec *e, const struct tr_update_phase *phase, const struct tr_action *a);
+/* update.c: the call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
+struct tr_call tr_exec_update_call(struct tr_exec *e, const struct tr_action *a, enum tr_opcode op, int param);
 
 /* reduce.c: sums over ranks, and collectives inside programs. */
 /* Address of this rank's shard of a bucket's gradients. */

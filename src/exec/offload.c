@@ -50,19 +50,25 @@ static enum tr_status post_copy(struct tr_run *r, const struct tr_action *a, voi
 
 static char *host_at(const struct tr_exec *e, int bucket)
 {
-    return e->base[TR_A_HOST] + e->c->memory.bucket[bucket].host;
+    return e->base[tr_state_arena(&e->c->place, TR_S_MASTER, bucket)] + e->c->memory.bucket[bucket].host;
 }
 
 enum tr_status tr_run_FETCH(struct tr_run *r, const struct tr_action *a)
 {
-    return post_copy(r, a, r->e->base[TR_A_OPTIM] + a->state, host_at(r->e, a->of));
+    char *to = r->e->base[TR_A_OPTIM] + a->state;
+    if (r->e->c->place.has_states_on_disk)
+        return tr_exec_spill_post(r, a, false, r->e->c->memory.bucket[a->of].host, to);
+    return post_copy(r, a, to, host_at(r->e, a->of));
 }
 
 enum tr_status tr_run_BRING(struct tr_run *r, const struct tr_action *a)
 {
     const struct tr_exec *e = r->e;
-    return post_copy(r, a, e->base[TR_A_PARAMS] + a->value[0],
-                     e->base[TR_A_HOST] + e->c->memory.bucket[a->of].state[TR_S_VALUE]);
+    size_t from = e->c->memory.bucket[a->of].state[TR_S_VALUE];
+    char *to = e->base[TR_A_PARAMS] + a->value[0];
+    if (e->c->place.has_values_on_disk)
+        return tr_exec_spill_post(r, a, false, from, to);
+    return post_copy(r, a, to, e->base[TR_A_HOST] + from);
 }
 
 enum tr_status tr_run_STOW(struct tr_run *r, const struct tr_action *a)
@@ -77,7 +83,10 @@ enum tr_status tr_run_UNSTOW(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_run_STORE(struct tr_run *r, const struct tr_action *a)
 {
-    return post_copy(r, a, host_at(r->e, a->of), r->e->base[TR_A_OPTIM] + a->state);
+    char *from = r->e->base[TR_A_OPTIM] + a->state;
+    if (r->e->c->place.has_states_on_disk)
+        return tr_exec_spill_post(r, a, true, r->e->c->memory.bucket[a->of].host, from);
+    return post_copy(r, a, host_at(r->e, a->of), from);
 }
 
 char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at)

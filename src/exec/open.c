@@ -107,8 +107,9 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     TR_TRY(tr_exec_copies_open(e));
     if (e->column->open)
         TR_TRY(e->column->open(dev, c->opt.any_order));
-    for (int a = 0; a < TR_A_COUNT; a++)
+    for (int a = 0; a < TR_A_DISK; a++)
         TR_TRY(reserve(e, a));
+    TR_TRY(tr_exec_spill_open(e));
     TR_TRY(upload_constants(e));
     for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
         if (!dev->row->is_host && c->memory.bytes[a])
@@ -129,7 +130,8 @@ void tr_exec_close(struct tr_exec *e)
         return;
     if (e->copied)
         (void)tr_device_sync_all(e->dev); /* copies that are under way use the arenas */
-    for (int a = 0; a < TR_A_COUNT; a++)
+    tr_spill_close(e->disk);              /* its jobs use the arenas too */
+    for (int a = 0; a < TR_A_DISK; a++)
         if (e->base[a] && is_shared(e, a))
             e->dev->reserved_bytes -= e->c->memory.bytes[a]; /* the mesh releases this memory */
         else if (e->base[a])

@@ -76,6 +76,10 @@ bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
 
 struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param)
 {
+    const struct tr_param *p = &e->c->place.model->param[param];
+    const struct tr_state_row *r = &e->c->place.states.row[what];
+    if (r->shape != TR_PER_BLOCK)
+        return tr_tp_shard_of(1, 1, tr_state_count(r, p->rows, p->cols), (struct tr_split){ .dim = TR_WHOLE }, 1, 0);
     return tr_tp_blocks(&e->c->place.param[param].tp, tr_exec_element(e, what, param).block);
 }
 
@@ -101,6 +105,10 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / x.block; /* both are multiples of the block */
     *first = r->is_sharded ? p->first / x.block : 0;
     *n = ((r->is_sharded ? p->n : p->tp.n) + x.block - 1) / x.block;
+    if (r->shape != TR_PER_BLOCK) {
+        at = p->at_by[r->shape];
+        *n = tr_exec_tp_shard(e, what, param).n;
+    }
     return e->base[tr_state_arena(&e->c->place, (int)what, p->bucket)] + e->c->memory.bucket[p->bucket].state[what] +
            at * (int64_t)x.bytes;
 }

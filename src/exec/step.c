@@ -51,6 +51,8 @@ static enum tr_status wait_for(struct tr_exec *e, int action, enum tr_stream str
 {
     struct tr_posted *p = &e->posted[action];
     struct tr_comm *comm = p->comm;
+    if (p->disk)
+        TR_PASS(tr_exec_spill_finish(e, action));
     if (p->is_copy) {
         tr_stream_wait(e->dev, stream, e->copied[action]);
         p->is_copy = false;
@@ -65,7 +67,7 @@ static enum tr_status wait_for_all(struct tr_exec *e)
 {
     for (int i = 0; e->n_posted > 0; i++)
         TR_PASS(wait_for(e, i, TR_STREAM_HOST));
-    return TR_OK;
+    return tr_exec_spill_drain(e);
 }
 
 /* Which actions of a range run. Updates of the step before run where that step left them. */

@@ -125,7 +125,10 @@ static struct tr_view state_view(struct tr_exec *e, const struct tr_action *a, i
     char *at = tr_exec_at(e, (enum tr_state)row, param, &first, &n);
     if (row >= TR_S_MASTER)
         at = tr_exec_fetched(e, a, param, at);
-    return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
+    if (r->shape != TR_PER_BLOCK)
+        return view_row(at, r->dtype, n);
+    return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype,
+                    tr_state_count(r, 1, p->n));
 }
 
 /* An update that waited for the next step reads the values of its own. */
@@ -150,7 +153,7 @@ static const struct tr_optim *optim_of(const struct tr_exec *e, int bucket)
 }
 
 /* The call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
-static struct tr_call update_of(struct tr_exec *e, const struct tr_action *a, enum tr_opcode op, int param)
+struct tr_call tr_exec_update_call(struct tr_exec *e, const struct tr_action *a, enum tr_opcode op, int param)
 {
     const struct tr_param_place *p = &e->c->place.param[param];
     bool has_master = tr_exec_has(e, TR_S_MASTER);
@@ -197,7 +200,7 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, co
         const struct tr_param_place *p = &e->c->place.param[i];
         if (p->bucket != a->of || p->n == 0)
             continue;
-        many[n] = update_of(e, a, phase->op, i);
+        many[n] = tr_exec_update_call(e, a, phase->op, i);
         if (phase->kernel) {
             run_custom(e, phase->kernel, &many[n]);
         } else if (!e->joins_updates) {
@@ -217,6 +220,8 @@ enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *
     for (int k = 0; k < o->n_phases && st == TR_OK; k++)
         if (o->phase[k].is_whole)
             st = tr_exec_whole(e, &o->phase[k], a->of);
+        else if (o->phase[k].sums)
+            st = tr_exec_sums(e, &o->phase[k], a);
         else
             run_phase(e, &o->phase[k], a);
     return st;

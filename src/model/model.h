@@ -72,6 +72,15 @@ struct tr_param_rule {
     int n_parts; /* equal parts of that dim, each of which is split: 3 for q | k | v */
 };
 
+struct tr_arch;
+/* A model of text and images around a text model, which is what is trained. */
+struct tr_wrapper {
+    const struct tr_arch *text;
+    const char *text_type;           /* its model_type in text_config */
+    const char *old_base, *old_head; /* prefixes in files of older versions: "language_model.model." */
+    bool is_tied;                    /* where no key says it */
+};
+
 struct tr_arch {
     const char *model_type, *class_name;    /* "llama", "LlamaForCausalLM" */
     const char *base_prefix, *layer_prefix; /* "model.", "model.layers.%d." */
@@ -81,9 +90,14 @@ struct tr_arch {
     void (*head)(struct tr_build *b, tr_val x);
     const struct tr_param_rule *rules;
     size_t n_rules;
-    const char *config_keys; /* keys of config.json that configure() understands, blank-separated */
+    const char *config_keys;          /* keys of config.json that configure() understands, blank-separated */
+    const struct tr_wrapper *wrapper; /* with this, only the names above are its own; NULL: a text model */
 };
-const struct tr_arch *tr_arch_find(const char *model_type); /* NULL: unknown */
+const struct tr_arch *tr_arch_find(const char *model_type);               /* NULL: unknown */
+static inline const struct tr_arch *tr_arch_text(const struct tr_arch *a) /* the network that is trained */
+{
+    return a->wrapper ? a->wrapper->text : a;
+}
 void tr_arch_list(struct tr_str *out);
 
 /* A parameter of the whole model, by its HF name. */
@@ -116,7 +130,9 @@ struct tr_model {
     const struct tr_arch *arch;
     struct tr_hparams hp;
     cJSON *config;     /* the parsed file */
+    cJSON *text;       /* of a model of text and images: the keys of its text model; NULL: it is one */
     char *config_text; /* the text of the file (NULL: there was none); it is written back with only our changes */
+    int64_t vocab_was; /* of the file, where hp.vocab has grown beyond it (least_vocab); 0: it has not */
     int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
     int64_t n_positions;               /* rows of the rope tables */
     int64_t n_context;                 /* positions that a text may fill, at most n_positions */
@@ -157,6 +173,7 @@ struct tr_model_options {
     int64_t rows, sequence_length; /* micro-batch */
     int64_t n_positions;           /* positions that may occur; 0 = sequence_length */
     int64_t n_context;             /* positions that a text may fill; 0 = all of them */
+    int64_t least_vocab;           /* a smaller vocab_size of config.json grows to it; 0: as it is */
     double dropout;                /* < 0: as config.json says */
     struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */

@@ -39,6 +39,9 @@ enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hpara
 enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value);
 enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch, struct tr_words ignore);
 
+/* vision.c: the keys of the text model inside, as the file of that architecture wants them. */
+enum tr_status tr_vision_text(const struct tr_arch *arch, const cJSON *config, cJSON **out);
+
 /* rope.c: n_pos rows of cos[dim/2], sin[dim/2]. */
 enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *out);
 enum tr_status tr_rope_check_factors(const struct tr_rope *r); /* of longrope */
@@ -49,6 +52,6 @@ extern const struct tr_arch tr_arch_gpt_neox, tr_arch_falcon, tr_arch_stablelm, 
     tr_arch_cohere2, tr_arch_glm, tr_arch_glm4;
 extern const struct tr_arch tr_arch_gpt2, tr_arch_opt, tr_arch_llama, tr_arch_mistral, tr_arch_qwen2, tr_arch_qwen3,
     tr_arch_gemma, tr_arch_gemma2, tr_arch_gemma3, tr_arch_granite, tr_arch_smollm3, tr_arch_phi3, tr_arch_olmo2,
-    tr_arch_olmo3;
+    tr_arch_olmo3, tr_arch_gemma3_vision, tr_arch_mistral3, tr_arch_qwen2_5_vl;
 
 #endif

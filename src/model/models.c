@@ -4,10 +4,11 @@
 #include <stdlib.h>
 
 static const struct tr_arch *const archs[] = {
-    &tr_arch_gpt2,   &tr_arch_opt,     &tr_arch_llama,    &tr_arch_mistral, &tr_arch_qwen2,    &tr_arch_qwen3,
-    &tr_arch_gemma,  &tr_arch_gemma2,  &tr_arch_gemma3,   &tr_arch_granite, &tr_arch_smollm3,  &tr_arch_phi3,
-    &tr_arch_olmo2,  &tr_arch_olmo3,   &tr_arch_gpt_neox, &tr_arch_falcon,  &tr_arch_stablelm, &tr_arch_starcoder2,
-    &tr_arch_cohere, &tr_arch_cohere2, &tr_arch_glm,      &tr_arch_glm4,
+    &tr_arch_gpt2,    &tr_arch_opt,      &tr_arch_llama,         &tr_arch_mistral,  &tr_arch_qwen2,
+    &tr_arch_qwen3,   &tr_arch_gemma,    &tr_arch_gemma2,        &tr_arch_gemma3,   &tr_arch_granite,
+    &tr_arch_smollm3, &tr_arch_phi3,     &tr_arch_olmo2,         &tr_arch_olmo3,    &tr_arch_gpt_neox,
+    &tr_arch_falcon,  &tr_arch_stablelm, &tr_arch_starcoder2,    &tr_arch_cohere,   &tr_arch_cohere2,
+    &tr_arch_glm,     &tr_arch_glm4,     &tr_arch_gemma3_vision, &tr_arch_mistral3, &tr_arch_qwen2_5_vl,
 };
 
 const struct tr_arch *tr_arch_find(const char *model_type)
@@ -32,8 +33,9 @@ static struct tr_split split_of(const struct tr_model *m, const struct tr_local_
     size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
     const int64_t n_q = m->hp.n_heads_q, n_kv = m->hp.n_heads_kv;
     const int64_t heads[] = { [TR_BY_HEAD] = n_q, [TR_BY_HEAD_KV] = n_kv, [TR_BY_QKV] = n_kv, [TR_BY_NORM] = 1 };
-    for (size_t i = 0; i < m->arch->n_rules; i++) {
-        const struct tr_param_rule *r = &m->arch->rules[i];
+    const struct tr_arch *text = tr_arch_text(m->arch);
+    for (size_t i = 0; i < text->n_rules; i++) {
+        const struct tr_param_rule *r = &text->rules[i];
         if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)
             continue;
         int dim = l->n_dims == 2 ? r->split_dim : r->split_dim == l->out_dim ? 0 : TR_WHOLE;
@@ -59,15 +61,16 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .label_smoothing = opt->label_smoothing,
                           .z_loss = opt->z_loss };
     TR_PASS(tr_program_open(name, &b.p));
+    const struct tr_arch *text = tr_arch_text(m->arch);
     bool is_embed = strcmp(name, "embed") == 0, is_head = strcmp(name, "head") == 0;
     if (!is_embed)
         b.p->in = tr_value_add(b.p, TR_V_IN, TR_F32, m->n_tokens, m->hp.hidden, "in");
     if (is_embed)
-        b.p->out = m->arch->embed(&b);
+        b.p->out = text->embed(&b);
     else if (is_head)
-        m->arch->head(&b, b.p->in);
+        text->head(&b, b.p->in);
     else
-        b.p->out = m->arch->block(&b, b.p->in);
+        b.p->out = text->block(&b, b.p->in);
     for (int i = 0; i < b.p->n_params; i++)
         b.p->param[i].split = split_of(m, &b.p->param[i]);
     tr_program_check(b.p, "the model file");
@@ -109,7 +112,12 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
         const char *f = m->arch->layer_prefix, *at = strstr(f, "%d");
         (void)tr_format(prefix, sizeof prefix, "%.*s%d%s", (int)(at - f), f, layer, at + 2);
     }
-    TR_PASS(tr_format(q.name, sizeof q.name, "%s%s", prefix, l->name));
+    const char *name = l->name, *base = tr_arch_text(m->arch)->base_prefix;
+    if (l->is_global && m->arch->wrapper && strncmp(name, base, strlen(base)) == 0) {
+        (void)tr_format(prefix, sizeof prefix, "%s", m->arch->base_prefix);
+        name += strlen(base);
+    }
+    TR_PASS(tr_format(q.name, sizeof q.name, "%s%s", prefix, name));
     q.dim[0] = l->n_dims == 2 ? l->rows : l->cols;
     q.dim[1] = l->n_dims == 2 ? l->cols : 0;
     /* This finds tied weights. Only embed and head have global parameters, so only a few names are compared. */
@@ -267,8 +275,7 @@ static enum tr_status check_numbers(const struct tr_hparams *hp)
     return TR_OK;
 }
 
-/* A vision model has its text model inside. What is trained here is text, and a directory that lost its other tensors
- * would load nowhere, so the user takes the text model out first. */
+/* A model of text and images that vision.c does not have: its text model may be taken out. */
 static enum tr_status refuse_vision(const char *type, const cJSON *text)
 {
     const char *inner = NULL;
@@ -280,6 +287,20 @@ static enum tr_status refuse_vision(const char *type, const cJSON *text)
         "config.json: model_type \"%s\" is a model of text and images, of which only a text model%s%s can be "
         "trained here; docs/guide/vision.md has the lines of Python that take it out and put it back",
         tr_escape(type, a, sizeof a), inner ? " of type " : "", inner ? tr_escape(inner, b, sizeof b) : "");
+}
+
+/* The tables of the vocabulary get rows for tokens that the weights do not know (ckpt/load_grown.c). */
+static enum tr_status grow_vocab(struct tr_model *m, int64_t least)
+{
+    if (m->hp.vocab >= least)
+        return TR_OK;
+    m->vocab_was = m->hp.vocab;
+    m->hp.vocab = least;
+    cJSON *size = cJSON_GetObjectItemCaseSensitive(m->config, "vocab_size");
+    if (!cJSON_IsNumber(size))
+        return tr_fail(TR_USAGE, "resize_vocab: config.json has no vocab_size to be changed; write it there");
+    cJSON_SetNumberValue(size, (double)least);
+    return TR_OK;
 }
 
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
@@ -299,12 +320,17 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
         tr_str_release(&known);
         return st;
     }
-    TR_PASS(tr_hp_check_keys(m->config, m->arch, opt->ignore_keys));
+    const struct tr_arch *text = tr_arch_text(m->arch);
+    if (m->arch->wrapper)
+        TR_PASS(tr_vision_text(m->arch, m->config, &m->text));
+    const cJSON *c = m->text ? m->text : m->config;
+    TR_PASS(tr_hp_check_keys(c, text, opt->ignore_keys));
     m->hp.init_std = 0.02;
     m->hp.embed_scale = m->hp.residual_scale = m->hp.logit_scale = 1;
-    TR_PASS(tr_json_real(m->config, "initializer_range", false, &m->hp.init_std));
-    TR_PASS(tr_json_real(m->config, "init_std", false, &m->hp.init_std));
-    TR_PASS(m->arch->configure(m->config, &m->hp));
+    TR_PASS(tr_json_real(c, "initializer_range", false, &m->hp.init_std));
+    TR_PASS(tr_json_real(c, "init_std", false, &m->hp.init_std));
+    TR_PASS(text->configure(c, &m->hp));
+    TR_PASS(grow_vocab(m, opt->least_vocab));
     if (opt->dropout >= 0)
         m->hp.dropout_embed = m->hp.dropout_attn = m->hp.dropout_resid = opt->dropout;
     TR_PASS(check_numbers(&m->hp));
@@ -394,6 +420,7 @@ void tr_model_close(struct tr_model *m)
         free(m->rows[i].id);
     free(m->rows);
     cJSON_Delete(m->config);
+    cJSON_Delete(m->text);
     free(m->config_text);
     free(m);
 }

@@ -22,7 +22,8 @@ static bool is_float8(enum tr_dtype d)
 static bool is_update(enum tr_opcode op)
 {
     return op == TR_OP_ADAMW || op == TR_OP_ADAMW8 || op == TR_OP_LION || op == TR_OP_LION8 || op == TR_OP_SGD ||
-           op == TR_OP_MUON || op == TR_OP_MUON_APPLY;
+           op == TR_OP_MUON || op == TR_OP_MUON_APPLY || op == TR_OP_ADAFACTOR_SUMS || op == TR_OP_ADAFACTOR_NORM ||
+           op == TR_OP_ADAFACTOR_APPLY;
 }
 
 /* Values are float32, bfloat16 or float16. Only the operands of matmul8 and the result of quant are 8-bit floats. */

@@ -52,9 +52,10 @@ struct tr_attr {
                       head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the
                       layout */
     int64_t seq_len; /* attention: rows of a full document, 0 = all N: for tr_op_flops; with a cache: of a sequence */
-    int64_t row_q, row_k;     /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
-    struct tr_pair_rule pair; /* pair_loss */
-    int32_t axis;             /* collectives: which group of ranks; only the executor interprets the number */
+    int64_t row_q, row_k; /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
+    int64_t at, rows, cols, n_all; /* adafactor: see row_optim.c */
+    struct tr_pair_rule pair;      /* pair_loss */
+    int32_t axis;                  /* collectives: which group of ranks; only the executor interprets the number */
 };
 
 /* The step buffer: one row of F32 that the host writes before each step. Kernels read from it every number that changes
@@ -73,7 +74,7 @@ enum tr_step_slot {
     TR_STEP_NUMBER_HI,
     TR_STEP_LOSS_SCALE, /* INV_TOKENS contains this factor too: gradients carry it until CLIP removes it */
     TR_STEP_MOMENTUM,   /* muon: decay of its average */
-    TR_STEP_ADJUST,     /* muon: enum tr_muon_adjust */
+    TR_STEP_ADJUST,     /* muon: enum tr_muon_adjust; adafactor: 1 = rates go by the size of a parameter */
     TR_STEP_KL,         /* labels: the distance from the reference that the loss starts from */
     TR_STEP_COUNT = 16
 };
@@ -146,6 +147,10 @@ static inline uint64_t tr_step_number(const float *step)
     X(MUON, muon)                                                                                                      \
     X(ORTHOGONAL, orthogonal)                                                                                          \
     X(MUON_APPLY, muon_apply)                                                                                          \
+    X(ADAFACTOR_SUMS, adafactor_sums)                                                                                  \
+    X(ADAFACTOR_FACTORS, adafactor_factors)                                                                            \
+    X(ADAFACTOR_NORM, adafactor_norm)                                                                                  \
+    X(ADAFACTOR_APPLY, adafactor_apply)                                                                                \
     /* row_fp8.c */                                                                                                    \
     X(QUANT, quant)                                                                                                    \
     X(MATMUL8, matmul8)                                                                                                \

@@ -98,3 +98,51 @@ const struct tr_op_row tr_row_muon_apply = {
     .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "-" }, { "d", "(1, E) BF16" } },
     .price = TR_PRICE_UPDATE,
 };
+
+/* Adafactor, in four phases over the elements [at, at + E) of a matrix (R, C), which is a rank's part of a tensor of
+ * n_all elements; R = 0: of a vector. Let u = g^2 + 1e-30 with g times CLIP. First phase: the sum of p^2, of u in each
+ * row and of u in each column, over these elements: F = 1 + R + C. attr: at, rows, cols */
+const struct tr_op_row tr_row_adafactor_sums = {
+    .name = "adafactor_sums",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" }, { "-" }, { "-" }, { "-" }, { "sums", "(1, F) F64" } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* The second phase, on the sums over all of a tensor (R, C), of all ranks: averages of the means of rows and columns
+ * decay by BETA2, row += (1 - BETA2) (mean - row); the sums become factors, 1 / sqrt(row / mean of all rows) and
+ * 1 / sqrt(col). attr: rows, cols */
+const struct tr_op_row tr_row_adafactor_factors = {
+    .name = "adafactor_factors",
+    .in = { { "-" }, { "step", "(1, S) F32" } },
+    .out = { { "-" }, { "-" }, { "row", "(1, R) F32" }, { "col", "(1, C) F32" }, { "sums", "(1, F) F64" } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* The third phase: the sum of the squares of the update d = g * factor of its row * factor of its column; of a vector
+ * v decays as above, and d = g / sqrt(v). attr: at, rows, cols */
+const struct tr_op_row tr_row_adafactor_norm = {
+    .name = "adafactor_norm",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "-" },
+             { "-" },
+             { "v", "(1, E) F32", .is_optional = true },
+             { "-" },
+             { "sums", "(1, F) F64" },
+             { "norm", "(1, 1) F64" } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* The fourth phase: p = p - rate * decay * p - rate * d / max(1, rms of d), with the rate LR, times max(1e-3, rms of p)
+ * where ADJUST is 1. p in BF16 and copy as in adamw. attr: at, rows, cols, n_all, decay, key, first */
+const struct tr_op_row tr_row_adafactor_apply = {
+    .name = "adafactor_apply",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" },
+             { "copy", "(1, E)", .is_optional = true },
+             { "v", "(1, E) F32", .is_optional = true },
+             { "-" },
+             { "sums", "(1, F) F64" },
+             { "norm", "(1, 1) F64" } },
+    .price = TR_PRICE_UPDATE,
+};

@@ -1,11 +1,12 @@
 /* optim.c - the table of optimizers: those of this build, then those that a program adds before it parses options. */
 #include "optim/optim.h"
 
-enum { N_BUILT_IN = TR_OPTIM_MUON + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
+enum { N_BUILT_IN = TR_OPTIM_ADAFACTOR + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
 
 static const struct tr_optim *rows[N_MAX] = {
-    [TR_OPTIM_ADAMW] = &tr_adamw,   [TR_OPTIM_LION] = &tr_lion,   [TR_OPTIM_SGD] = &tr_sgd,
-    [TR_OPTIM_ADAMW8] = &tr_adamw8, [TR_OPTIM_LION8] = &tr_lion8, [TR_OPTIM_MUON] = &tr_muon,
+    [TR_OPTIM_ADAMW] = &tr_adamw,         [TR_OPTIM_LION] = &tr_lion,   [TR_OPTIM_SGD] = &tr_sgd,
+    [TR_OPTIM_ADAMW8] = &tr_adamw8,       [TR_OPTIM_LION8] = &tr_lion8, [TR_OPTIM_MUON] = &tr_muon,
+    [TR_OPTIM_ADAFACTOR] = &tr_adafactor,
 };
 static int n_rows = N_BUILT_IN;
 
@@ -15,15 +16,22 @@ const struct tr_optim *tr_optim_row(enum tr_optim_kind kind)
     return rows[kind];
 }
 
+static const struct tr_state_row *state_of(const struct tr_optim *o, const char *name, size_t n)
+{
+    for (int k = 0; o && k < o->n_states; k++)
+        if (o->state[k].name && strlen(o->state[k].name) == n && memcmp(o->state[k].name, name, n) == 0)
+            return &o->state[k];
+    return NULL;
+}
+
 const struct tr_state_row *tr_optim_state(const char *name, size_t n)
 {
-    for (int i = 0; i < n_rows; i++)
-        for (int k = 0; k < rows[i]->n_states; k++) {
-            const struct tr_state_row *r = &rows[i]->state[k];
-            if (r->name && strlen(r->name) == n && memcmp(r->name, name, n) == 0)
-                return r;
-        }
-    return NULL;
+    const struct tr_state_row *found = NULL;
+    for (int i = 0; i < n_rows && !found; i++) {
+        found = state_of(rows[i], name, n);
+        found = found ? found : state_of(rows[i]->rest, name, n);
+    }
+    return found;
 }
 
 enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p)

@@ -20,12 +20,18 @@ enum {
     TR_OPTIM_STATES = 4,
     TR_OPTIM_COPY = 1,
     TR_OPTIM_STATE = 2,
+    TR_OPTIM_SUMS = 4,                               /* where an optimizer with sums has them */
     TR_STATES_MAX = TR_S_OPTIM + 2 * TR_OPTIM_STATES /* of an optimizer and of its `rest` */
 };
 
 /* What happens to a parameter, and how it is held. The optimizer of the run updates what learns, and the optimizer that
  * it names as its `rest` what learns apart. */
 enum tr_fate { TR_LEARNS, TR_LEARNS_APART, TR_FROZEN, TR_PACKED, TR_FATES };
+
+/* What a state has an element for. Those of rows and columns are of the whole matrix, on every rank that holds a part
+ * of it. */
+enum tr_state_shape { TR_PER_BLOCK, TR_PER_ROW, TR_PER_COL };
+enum { TR_NEVER_SHARDED = 4 };
 
 /* One tensor that is held for every parameter of some fates. The row of an optimizer leaves is_held, is_sharded and
  * fates unset: they belong to a run. */
@@ -34,8 +40,10 @@ struct tr_state_row {
     const char *title;   /* name in messages: "first moment" */
     bool is_moment;      /* its dtype is the option moment_dtype */
     enum tr_dtype dtype; /* otherwise this one */
-    int32_t block;       /* elements of the flattened whole tensor that share one element of the state; a power of 2 */
-    int zero;            /* sharded from this ZeRO level on */
+    enum tr_state_shape shape;
+    int32_t block; /* TR_PER_BLOCK: elements of the flattened whole tensor that share one element of the state; a power
+                      of 2 */
+    int zero;      /* sharded from this ZeRO level on */
     bool is_held, is_sharded;
     uint8_t fates; /* a bit for each enum tr_fate: parameters of these fates have this state */
 };
@@ -54,10 +62,10 @@ struct tr_optim_param;
 /* The rows of a run. MASTER is held where its dtype differs from VALUE. The rows of the optimizer's `rest` follow those
  * of the optimizer. Without an optimizer there is only VALUE. */
 void tr_states_of(const struct tr_optim *o, const struct tr_state_dtypes *d, struct tr_states *out);
-/* Elements of a state for n elements of a parameter; the last block may be short. */
-static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t n)
+/* Elements of a state for a matrix; the last block may be short. */
+static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t rows, int64_t cols)
 {
-    return (n + r->block - 1) / r->block;
+    return r->shape == TR_PER_ROW ? rows : r->shape == TR_PER_COL ? cols : (rows * cols + r->block - 1) / r->block;
 }
 /* The largest block of all rows: shards and parameters begin on multiples of it. */
 int32_t tr_states_grain(const struct tr_states *s);
@@ -78,6 +86,11 @@ int tr_states_find(const struct tr_states *s, const char *name, size_t n);
 
 /* ---- optimizers ---- */
 
+/* What a phase does with the sums of a parameter, which ranks that share the parameter add up: it writes them all, and
+ * they are added behind it; it runs once on the whole matrix with what was added up; it writes the last of them, which
+ * is added behind it; it reads them. */
+enum tr_phase_sums { TR_SUMS_NONE, TR_SUMS_ALL, TR_SUMS_WHOLE, TR_SUMS_LAST, TR_SUMS_READ };
+
 /* A phase of the update: one call for each parameter of a bucket; then the next phase follows. Slots: in[0] gradient,
  * in[1] step buffer, out[0] the parameter (MASTER where it is held), out[TR_OPTIM_COPY] VALUE where MASTER is held,
  * out[TR_OPTIM_STATE + k] state k of the optimizer. */
@@ -87,9 +100,10 @@ struct tr_update_phase {
     /* One call for each whole matrix, whatever the layout: in[1] step buffer, out[0] the matrix of its direction. Ranks
      * that share the parameters of a bucket share its matrices; afterwards each has its elements of the result. */
     bool is_whole;
+    enum tr_phase_sums sums;
 };
 
-enum { TR_OPTIM_PHASES = 3 };
+enum { TR_OPTIM_PHASES = 4 };
 
 struct tr_optim {
     const char *name;
@@ -99,6 +113,9 @@ struct tr_optim {
     /* The phases share a tensor in BF16, the direction of the update, which lasts as long as the update of a bucket. It
      * has the slot behind the states. */
     bool has_direction;
+    /* The phases share sums in F64: one of all elements, one for each row and one for each column of a matrix (none of
+     * a vector), in out[TR_OPTIM_SUMS], and one more of all elements in the slot behind it. */
+    bool has_sums;
     /* Slots of the step buffer that this optimizer alone reads, for the update after which n_updates are done. */
     void (*step_values)(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT]);
     /* The optimizer of the parameters that this one does not take; NULL: it takes all. Its states have other names. */
@@ -114,7 +131,7 @@ struct tr_optim_param {
 };
 /* The fate of a parameter that learns. */
 enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p);
-extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_lion8, tr_muon, tr_sgd;
+extern const struct tr_optim tr_adafactor, tr_adamw, tr_adamw8, tr_lion, tr_lion8, tr_muon, tr_sgd;
 /* Does an optimizer with moments of 8 bits take this parameter? */
 bool tr_optim_takes_8bit(const struct tr_optim_param *p);
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);

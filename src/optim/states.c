@@ -47,7 +47,8 @@ int32_t tr_states_grain(const struct tr_states *s)
 static double bytes_of(const struct tr_states *s, int row, enum tr_fate fate)
 {
     const struct tr_state_row *r = &s->row[row];
-    return tr_states_has(s, row, fate) ? (double)tr_dtype_bytes(r->dtype) / r->block : 0;
+    bool is_small = r->shape != TR_PER_BLOCK; /* a few bytes a row */
+    return tr_states_has(s, row, fate) && !is_small ? (double)tr_dtype_bytes(r->dtype) / r->block : 0;
 }
 
 static double bytes_beside_value(const struct tr_states *s, enum tr_fate fate)

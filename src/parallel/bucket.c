@@ -93,6 +93,15 @@ static void find_hops(const struct tr_layout *l, struct tr_bucket *b)
         b->hop[b->n_hops++] = (struct tr_hop){ .axes = TR_ON(TR_AXIS_TP), .n = b->n_partial };
 }
 
+/* States by row and by column are those of the whole matrix. */
+static void place_by_row(const struct tr_param *p, struct tr_param_place *at, struct tr_bucket *f)
+{
+    for (int shape = TR_PER_ROW; shape <= TR_PER_COL; shape++) {
+        at->at_by[shape] = f->n_by[shape];
+        f->n_by[shape] += (int64_t)tr_round_up((size_t)(shape == TR_PER_ROW ? p->rows : p->cols), TR_ALIGN);
+    }
+}
+
 /* Computes the size of each bucket, the place of each parameter in it, and this rank's shard. */
 enum tr_status tr_buckets_measure(struct tr_placement *p)
 {
@@ -110,6 +119,7 @@ enum tr_status tr_buckets_measure(struct tr_placement *p)
             at->at = f->n;
             f->n += (int64_t)tr_round_up((size_t)at->tp.n_held, (size_t)tr_bucket_align(l));
             f->n_partial = is_partial ? f->n : f->n_partial;
+            place_by_row(&m->param[i], at, f);
         }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
     for (int g = 0; g < p->n_buckets; g++) {

@@ -88,6 +88,8 @@ static void resolve_options(struct tr_compiled *c, const struct tr_model *const 
     }
     c->place.layout = l;
     c->place.matrices_first = opt->fuses;
+    c->place.has_states_on_disk = opt->offloads_to_disk;
+    c->place.has_values_on_disk = opt->offloads_params_to_disk;
 }
 
 /* Resolves what this run holds of each parameter, and which state rows are sharded. */

@@ -25,7 +25,7 @@ size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket)
         return 0;
     for (int s = TR_S_MASTER; s < p->states.n; s++) {
         const struct tr_state_row *r = &p->states.row[s];
-        int64_t n = r->is_sharded ? f->shard_n : f->n;
+        int64_t n = r->shape != TR_PER_BLOCK ? f->n_by[r->shape] : r->is_sharded ? f->shard_n : f->n;
         if (tr_states_has(&p->states, s, tr_bucket_fate(p->model, bucket)))
             sum += tr_round_up((size_t)(n / r->block) * tr_dtype_bytes(r->dtype), TR_ALIGN);
     }

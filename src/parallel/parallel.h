@@ -61,6 +61,7 @@ enum tr_arena_id {
     TR_A_SAVE,
     TR_A_STAGING,
     TR_A_HOST,
+    TR_A_DISK,
     TR_A_COUNT
 };
 
@@ -79,8 +80,11 @@ struct tr_slice {
 static inline enum tr_arena_id tr_state_arena(const struct tr_placement *p, int row, int bucket)
 {
     if (row == TR_S_VALUE)
-        return p->is_value_on_host[bucket] ? TR_A_HOST : TR_A_PARAMS;
-    return row == TR_S_GRAD ? TR_A_GRADS : p->is_on_host[bucket] ? TR_A_HOST : TR_A_OPTIM;
+        return !p->is_value_on_host[bucket] ? TR_A_PARAMS : p->has_values_on_disk ? TR_A_DISK : TR_A_HOST;
+    return row == TR_S_GRAD         ? TR_A_GRADS
+           : !p->is_on_host[bucket] ? TR_A_OPTIM
+           : p->has_states_on_disk  ? TR_A_DISK
+                                    : TR_A_HOST;
 }
 
 struct tr_compile_options {
@@ -98,6 +102,8 @@ struct tr_compile_options {
     /* shares of the bytes that live on the host: of optimizer state and master weights, and of frozen parameters; below
      * 0: the least that fits the budget */
     double offload_share, offload_param_share;
+    bool offloads_to_disk, offloads_params_to_disk; /* what is offloaded lives in a file in offload_dir */
+    const char *offload_dir;
     bool stows_activations; /* inputs of segments rest on the host between forward and backward */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
@@ -127,7 +133,7 @@ struct tr_compile_options {
 
 /* Where a bucket is in the arenas. */
 struct tr_bucket_offsets {
-    size_t host;                 /* host arena: where its states begin */
+    size_t host;                 /* host or disk arena: where its states begin */
     size_t levels;               /* in_order, grads arena: n_levels sums of 1, 2, 4 ... leaves, whole */
     size_t state[TR_STATES_MAX]; /* by state row, in the arena of that row: whole, or this rank's shard */
 };
@@ -146,8 +152,10 @@ struct tr_memory_map {
     size_t unreduced;                        /* grads arena: buffers of whole gradients (zero 2 and 3) */
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
     size_t states;                           /* optim arena: slots for states that live on the host */
+    size_t disk_buffers, disk_buffer;        /* host arena: buffers between disk and device; bytes of each */
     size_t resting;                          /* host arena: slots for activations between forward and backward */
     size_t direction;                        /* params arena: the direction of the update of a bucket */
+    size_t sums;                             /* params arena: sums of the update of a bucket */
     size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys of all sequences, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
@@ -185,6 +193,7 @@ static inline bool tr_has_wire(const struct tr_compile_options *o)
 enum tr_status tr_compile(const struct tr_model *const model[TR_PURPOSES], const struct tr_compile_options *opt,
                           struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
+/* Memory of all arenas; what is on a disk does not count. */
 size_t tr_compiled_bytes(const struct tr_compiled *c);
 /* Bytes of the arenas in one space. A device without its own memory uses the host's, so every space counts all arenas.
  */

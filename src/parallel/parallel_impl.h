@@ -81,6 +81,9 @@ size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket);
 bool tr_has_whole(const struct tr_compiled *c);
 size_t tr_whole_scratch(const struct tr_compiled *c);
 void tr_whole_bytes(const struct tr_compiled *c, size_t *direction, size_t *matrix);
+/* sums.c: what the phases of the optimizer with sums need. */
+size_t tr_sums_bytes(const struct tr_compiled *c);
+size_t tr_sums_scratch(const struct tr_compiled *c);
 
 /* staging.c: which rank writes which weights, and what a rank copies before it writes. */
 void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o);

@@ -8,7 +8,7 @@ static const struct tr_arena_row arena_rows[] = {
     { "params", TR_SPACE_DEVICE }, { "grads", TR_SPACE_DEVICE }, { "optim", TR_SPACE_DEVICE },
     { "acts", TR_SPACE_DEVICE },   { "work", TR_SPACE_DEVICE },  { "cache", TR_SPACE_DEVICE },
     { "data", TR_SPACE_PINNED },   { "save", TR_SPACE_PINNED },  { "staging", TR_SPACE_HOST },
-    { "host", TR_SPACE_PINNED },
+    { "host", TR_SPACE_PINNED },   { "disk", TR_SPACE_DISK },
 };
 static_assert(TR_COUNT_OF(arena_rows) == TR_A_COUNT, "one row per arena");
 
@@ -70,10 +70,11 @@ static void place_state(struct tr_compiled *c, int row, int g)
            block = (size_t)r->block;
     char name[48], what[32];
     map->bucket[g].state[row] = start;
+    bool is_by_row = r->shape != TR_PER_BLOCK;
     bool is_named = row >= TR_S_MASTER; /* values and gradients go by the parameter alone */
     (void)tr_format(what, sizeof what, "%.16s%s", is_named ? r->name : "", is_named ? " " : "");
-    if (r->is_sharded || f->packed || align * size / block % TR_ALIGN != 0) {
-        int64_t n = r->is_sharded ? f->shard_n : f->n;
+    if (is_by_row || r->is_sharded || f->packed || align * size / block % TR_ALIGN != 0) {
+        int64_t n = is_by_row ? f->n_by[r->shape] : r->is_sharded ? f->shard_n : f->n;
         (void)slice(map, arena, f->packed ? tr_bucket_bytes(&c->place, g, n) : (size_t)n / block * size, what,
                     tr_bucket_segment(m, g) < m->n_segments ? tr_bucket_name(m, g, name, sizeof name)
                                                             : "shared by stages");
@@ -102,7 +103,9 @@ static void place_params(struct tr_compiled *c)
         enum tr_fate fate = tr_bucket_fate(m, g);
         bool is_frozen = tr_bucket_is_frozen(m, g),
              is_second_use = !is_frozen && tr_bucket_segment(m, g) == m->n_segments + 1;
-        map->bucket[g].host = map->bytes[TR_A_HOST];
+        (void)slice(map, TR_A_DISK, tr_round_up(map->bytes[TR_A_DISK], TR_DISK_ALIGN) - map->bytes[TR_A_DISK], "",
+                    "padding");
+        map->bucket[g].host = map->bytes[tr_state_arena(&c->place, TR_S_MASTER, g)];
         for (int s = 0; s < c->place.states.n && f->n > 0; s++) {
             if (tr_states_has(&c->place.states, s, fate) && (!is_second_use || s == TR_S_GRAD))
                 place_state(c, s, g);
@@ -147,6 +150,21 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s)
     }
 }
 
+/* Between a file and the device: for each job the largest bucket that lives in the file. */
+static void place_disk_buffers(struct tr_compiled *c)
+{
+    struct tr_memory_map *map = &c->memory;
+    const struct tr_placement *p = &c->place;
+    map->disk_buffer = 0;
+    for (int b = 0; b < p->n_buckets; b++) {
+        size_t states = p->is_on_host[b] && p->has_states_on_disk ? tr_bucket_state_bytes(p, b) : 0;
+        size_t values = p->is_value_on_host[b] && p->has_values_on_disk ? tr_bucket_bytes(p, b, p->bucket[b].n) : 0;
+        map->disk_buffer = most(map->disk_buffer, tr_round_up(most(states, values), TR_DISK_ALIGN));
+    }
+    size_t all = map->disk_buffer ? 2 * TR_DISK_JOBS * map->disk_buffer + TR_DISK_ALIGN : 0;
+    map->disk_buffers = slice(map, TR_A_HOST, all, "", "buffers between disk and device");
+}
+
 /* Places the buffers for parameters and gradients that zero 2 and 3 hold whole for a short time. */
 static void place_moving(struct tr_compiled *c)
 {
@@ -154,6 +172,7 @@ static void place_moving(struct tr_compiled *c)
     map->gathered = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "parameters that come and go");
     map->unreduced = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
     map->states = slice(map, TR_A_OPTIM, region_peak(c, TR_BUF_STATES), "", "states between the host and their update");
+    place_disk_buffers(c);
     map->resting =
         slice(map, TR_A_HOST, region_peak(c, TR_BUF_RESTING), "", "activations between forward and backward");
     const struct tr_layout *l = &c->opt.layout;
@@ -174,6 +193,7 @@ static void place_moving(struct tr_compiled *c)
     tr_whole_bytes(c, &direction, &matrix);
     map->direction = slice(map, TR_A_PARAMS, direction, "", "directions of updates");
     map->matrix = slice(map, TR_A_PARAMS, matrix, "", "matrix of all tensor ranks");
+    map->sums = slice(map, TR_A_PARAMS, tr_sums_bytes(c), "", "sums of updates");
     for (int k = 0; k < TR_PURPOSES; k++)
         resolve(map, &c->schedule[k]);
 }
@@ -196,7 +216,7 @@ static size_t update_scratch(const struct tr_compiled *c)
     struct tr_call call = { .op = TR_OP_SUMSQ };
     call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
     call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-    return most(c->opt.column->scratch(&call, c->opt.n_threads), tr_whole_scratch(c));
+    return most(most(c->opt.column->scratch(&call, c->opt.n_threads), tr_whole_scratch(c)), tr_sums_scratch(c));
 }
 
 /* Bytes of the keys of one position: as many heads as this tensor rank has. */
@@ -322,7 +342,7 @@ size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n)
 size_t tr_compiled_bytes(const struct tr_compiled *c)
 {
     size_t sum = 0;
-    for (int i = 0; i < TR_A_COUNT; i++)
+    for (int i = 0; i < TR_A_DISK; i++)
         sum += c->memory.bytes[i];
     return sum;
 }
@@ -331,7 +351,7 @@ size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space)
 {
     size_t sum = 0;
     for (int i = 0; i < TR_A_COUNT; i++)
-        if (!c->opt.has_own_memory || tr_arena_row((enum tr_arena_id)i)->space == space)
+        if ((!c->opt.has_own_memory && i != TR_A_DISK) || tr_arena_row((enum tr_arena_id)i)->space == space)
             sum += c->memory.bytes[i];
     return sum;
 }

@@ -92,6 +92,7 @@ struct tr_bucket {
     int64_t n_partial;     /* the first elements: their gradients are sums over the tensor axis */
     int n_hops;            /* the sums over ranks; their order decides the bits of the result */
     struct tr_hop hop[TR_MAX_HOPS];
+    int64_t n_by[TR_PER_COL + 1]; /* elements of its states by row and by column */
     int64_t shard_first, shard_n; /* this rank's shard (the whole bucket when nothing is sharded) */
 };
 
@@ -102,9 +103,10 @@ struct tr_param_place {
     int stage;  /* the first stage that uses it: its rank saves it and counts it in norms */
     int writer; /* the rank that writes it, whole, into a file of weights */
     struct tr_tp_shard tp;
-    bool is_partial;  /* its gradient is summed over the tensor axis */
-    int64_t at;       /* in the bucket */
-    int64_t first, n; /* elements [first, first + n) of the parameter; n may be 0 */
+    bool is_partial;               /* its gradient is summed over the tensor axis */
+    int64_t at;                    /* in the bucket */
+    int64_t at_by[TR_PER_COL + 1]; /* in its states by row and by column */
+    int64_t first, n;              /* elements [first, first + n) of the parameter; n may be 0 */
 };
 
 /* Which rank holds what: the stages, the buckets, and this rank's part of every parameter. */
@@ -118,12 +120,13 @@ struct tr_placement {
     uint8_t *fate_of;               /* by parameter: enum tr_fate, which says which states it has */
     uint8_t *packed_of;             /* by parameter: enum tr_packed */
     bool *is_on_host;               /* by bucket: its MASTER and the states of its optimizer live on the host */
-    bool *is_value_on_host;         /* by bucket: its parameters, which are frozen, live on the host */
-    uint8_t *group_of;              /* by parameter: its group, and its row of the step buffer */
-    int *norm_first;                /* by parameter: its first slot of `norm`; one past the last: how many there are */
-    int n_stages, *stage_of;        /* by segment; stage k is pipeline rank k % pp's */
-    struct tr_bucket *bucket;       /* by bucket */
-    int n_buckets;                  /* segments, the shared one, its second: as many for each fate that occurs */
+    bool has_states_on_disk, has_values_on_disk; /* what would live on the host lives in a file */
+    bool *is_value_on_host;                      /* by bucket: its parameters, which are frozen, live on the host */
+    uint8_t *group_of;                           /* by parameter: its group, and its row of the step buffer */
+    int *norm_first;          /* by parameter: its first slot of `norm`; one past the last: how many there are */
+    int n_stages, *stage_of;  /* by segment; stage k is pipeline rank k % pp's */
+    struct tr_bucket *bucket; /* by bucket */
+    int n_buckets;            /* segments, the shared one, its second: as many for each fate that occurs */
     /* in_order: levels of the tree over this rank's micro-batches; level 0 is the leaf that is being summed */
     int n_levels;
 };
@@ -151,6 +154,10 @@ enum { TR_MAX_MATRICES = 4 };
 int tr_param_matrices(const struct tr_param *p, struct tr_matrix out[TR_MAX_MATRICES]);
 /* The rank of the shard axis that runs the phases on whole matrices for this parameter; 0 where nothing is sharded. */
 int tr_whole_owner(const struct tr_placement *p, int param);
+/* Has it states by row? And how many sums has it in phases with sums: one of all elements, and then one for each row
+ * and column of a matrix. */
+bool tr_param_has_rows(const struct tr_placement *p, int param);
+int64_t tr_param_sums(const struct tr_placement *p, int param);
 /* Does this rank count a parameter that it holds in norms? A tensor that several ranks hold is counted
  * once, a frozen one never. */
 bool tr_param_is_counted(const struct tr_placement *p, int param);

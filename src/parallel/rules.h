@@ -65,6 +65,10 @@
     X(MUON, update, update, update, update)                                                                            \
     X(ORTHOGONAL, update, update, update, update)                                                                      \
     X(MUON_APPLY, update, update, update, update)                                                                      \
+    X(ADAFACTOR_SUMS, update, update, update, update)                                                                  \
+    X(ADAFACTOR_FACTORS, update, update, update, update)                                                               \
+    X(ADAFACTOR_NORM, update, update, update, update)                                                                  \
+    X(ADAFACTOR_APPLY, update, update, update, update)                                                                 \
     X(QUANT, later, later, later, later)                                                                               \
     X(MATMUL8, later, later, later, later)                                                                             \
     X(ALL_REDUCE, later, rows, collective, same)                                                                       \

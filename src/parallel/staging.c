@@ -74,9 +74,11 @@ static int64_t range_count(const struct tr_placement *p, int row)
     int32_t block = p->states.row[row].block;
     const struct tr_layout *l = p->layout;
     int64_t n = p->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
+    enum tr_state_shape shape = p->states.row[row].shape;
+    int64_t n_alike = n_replicas * l->size[TR_AXIS_SHARD] * l->size[TR_AXIS_TP]; /* of states by row */
     for (int g = 0; g < p->n_buckets && !tr_bucket_is_frozen(p->model, g); g++)
         if (tr_states_has(&p->states, row, tr_bucket_fate(p->model, g)))
-            n += p->bucket[g].shard_n / block / n_replicas + 1;
+            n += (shape ? p->bucket[g].n_by[shape] / n_alike : p->bucket[g].shard_n / block / n_replicas) + 1;
     return n;
 }
 

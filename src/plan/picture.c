@@ -290,8 +290,9 @@ out:
 static const struct {
     char letter;
     const char *color;
-} arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" }, { 'w', "#b07aa1" },
-               { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" }, { 'h', "#ff9da7" } };
+} arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" },
+               { 'w', "#b07aa1" }, { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" },
+               { 't', "#edc948" }, { 'h', "#ff9da7" }, { 'f', "#d7b5a6" } };
 static_assert(TR_COUNT_OF(arenas) == TR_A_COUNT, "one row per arena");
 
 /* With room_bytes, the memory of a chip, only the arenas in that memory are shown. */
@@ -299,7 +300,7 @@ static double shown_bytes(const struct tr_compiled *c, int arena, double room_by
 {
     bool is_elsewhere =
         room_bytes > 0 && c->opt.has_own_memory && tr_arena_row((enum tr_arena_id)arena)->space != TR_SPACE_DEVICE;
-    return is_elsewhere ? 0 : (double)c->memory.bytes[arena];
+    return is_elsewhere || arena == TR_A_DISK ? 0 : (double)c->memory.bytes[arena];
 }
 
 static double shown_total(const struct tr_compiled *c, double room_bytes)

@@ -30,6 +30,8 @@ bool tr_room_fits(const struct tr_room *room, const struct tr_compiled *c);
 /* "; what fits, the cheapest first:" and at most three lines of options, each of which was compiled; or that none is
  * known. */
 void tr_remedies_text(const struct tr_setup *s, const struct tr_room *room, struct tr_str *out);
+/* The configuration with the rows that per_device_train_batch_size auto takes; others as they are. */
+enum tr_status tr_find_batch(const struct tr_config *cfg, struct tr_config *out);
 /* A setup that trains; one that is more than --memory_budget is refused with these lines. rank -1: of this process. */
 enum tr_status tr_setup_open_advised(const struct tr_config *cfg, int rank, struct tr_setup **out);
 

@@ -84,7 +84,11 @@ static void wait_for_posted(struct player *p, const struct tr_action *a)
 static void post_copy(struct player *p, const struct tr_action *a)
 {
     double bytes = (double)p->s->buffer[a->use[0].buffer].bytes, *at = &p->copy_at[a->stream == TR_STREAM_OUT];
-    double start = fmax(*at, p->clock), rate = p->price.machine->host_rate;
+    const struct tr_machine *m = p->price.machine;
+    bool is_on_disk =
+        a->kind == TR_DO_BRING ? p->c->place.has_values_on_disk : a->of >= 0 && p->c->place.has_states_on_disk;
+    double start = fmax(*at, p->clock),
+           rate = is_on_disk && m->disk_rate > 0 ? fmin(m->disk_rate, m->host_rate) : m->host_rate;
     for (int i = 0; i < a->n_waits; i++) {
         struct under_way *x = &p->under_way[p->s->wait[a->first_wait + i].action];
         start = fmax(start, x->at);
@@ -414,6 +418,8 @@ PRICE(UPDATE)
 {
     run_kernel(&all[rank], update_s(&all[rank], a->of));
     run_whole(&all[rank], a->of);
+    for (int axis = 0; axis < TR_AXES; axis++)
+        run_comm(&all[rank], axis, tr_price_sums(&all[rank].price, all[rank].c, a->of, (enum tr_axis)axis));
     return true;
 }
 

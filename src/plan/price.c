@@ -144,6 +144,22 @@ static double ring_of(const struct tr_price *p, const struct tr_call *c, int is_
     return tr_cost_collective(p->machine, TR_COST_ALL_GATHER, g, g.n * kv * (is_backward ? 3 : 1));
 }
 
+double tr_price_sums(const struct tr_price *p, const struct tr_compiled *c, int bucket, enum tr_axis axis)
+{
+    const struct tr_placement *x = &c->place;
+    struct tr_group g = tr_price_group(p, axis);
+    bool is_added = axis == TR_AXIS_TP || (axis == TR_AXIS_SHARD && c->opt.layout.zero >= 1);
+    double n[2] = { 0 }; /* sums of the two exchanges */
+    for (int i = 0; is_added && c->opt.optim->has_sums && i < x->model->n_params; i++)
+        if (x->param[i].bucket == bucket) {
+            n[0] += (double)tr_param_sums(x, i);
+            n[1]++;
+        }
+    return n[1] == 0 ? 0
+                     : tr_cost_collective(p->machine, TR_COST_ALL_REDUCE, g, n[0] * sizeof(double)) +
+                           tr_cost_collective(p->machine, TR_COST_ALL_REDUCE, g, n[1] * sizeof(double));
+}
+
 /* ---- one line for each price class ---- */
 
 typedef double price_fn(const struct tr_price *p, const struct tr_call *c, int arg);

@@ -18,6 +18,8 @@ void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, stru
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
 double tr_price_call(const struct tr_price *p, const struct tr_call *c);
 double tr_price_traffic(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
+/* Seconds in which an optimizer with sums adds up those of a bucket over the ranks of an axis. */
+double tr_price_sums(const struct tr_price *p, const struct tr_compiled *c, int bucket, enum tr_axis axis);
 /* Seconds of a step that a rank spends in each kernel. */
 void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, double out[TR_OP_COUNT]);
 /* The ranks along an axis, as a group of chips of the machine. */

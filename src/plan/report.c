@@ -12,6 +12,7 @@ static const char *const what[TR_A_COUNT] = {
     "checkpoint write buffer",
     "a checkpoint while it is written",
     "what lives on the host: optimizer state, frozen parameters, activations",
+    "what lives in a file: optimizer state, frozen parameters; no memory",
 };
 
 static const char *human_flops(double x, char *buf, size_t n)
@@ -107,9 +108,10 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     for (int i = 0; i < TR_A_COUNT; i++) {
         if (c->memory.bytes[i] == 0)
             continue;
-        tr_str_addf(out, "  %-7s %14zu  %10s  %5.1f %%  %s\n", tr_arena_row((enum tr_arena_id)i)->name,
-                    c->memory.bytes[i], tr_human_bytes(c->memory.bytes[i], a, sizeof a),
-                    100.0 * (double)c->memory.bytes[i] / (double)total, what[i]);
+        double share = 100.0 * (double)c->memory.bytes[i] / (double)total;
+        (void)tr_format(b, sizeof b, "%5.1f %%", share);
+        tr_str_addf(out, "  %-7s %14zu  %10s  %s  %s\n", tr_arena_row((enum tr_arena_id)i)->name, c->memory.bytes[i],
+                    tr_human_bytes(c->memory.bytes[i], a, sizeof a), i == TR_A_DISK ? "       " : b, what[i]);
         if (with_slices)
             add_slices(&c->memory, (enum tr_arena_id)i, out);
     }

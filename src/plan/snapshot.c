@@ -260,7 +260,7 @@ static void put_segments(struct snapshot *s, bool *is_open)
 {
     const struct tr_memory_map *m = &s->c->memory;
     struct tr_str *out = s->out;
-    for (int arena = 0; arena < TR_A_COUNT; arena++) {
+    for (int arena = 0; arena < TR_A_DISK; arena++) {
         size_t active = 0;
         for (int i = 0; i < m->n_slices; i++)
             active += (int)m->slice[i].arena == arena && !is_moving(s->c, &m->slice[i]) ? m->slice[i].bytes : 0;

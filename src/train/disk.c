@@ -43,7 +43,7 @@ void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out)
             const struct tr_state_row *r = &states->row[row];
             bool is_saved = row == TR_S_VALUE ? tr_states_save_value(states, s->save_dtype) : r->is_held && r->name;
             if (is_saved && tr_states_has(states, row, fate))
-                optim += (uint64_t)tr_state_count(r, m->param[i].n) * tr_dtype_bytes(r->dtype);
+                optim += (uint64_t)tr_state_count(r, m->param[i].rows, m->param[i].cols) * tr_dtype_bytes(r->dtype);
         }
     }
     for (int a = 0; a < TR_AXES; a++)

@@ -21,7 +21,8 @@ static bool ends_epoch(const struct tr_trainer *t, int64_t step)
 /* Epochs after this step. */
 static double epochs(const struct tr_trainer *t, int64_t step)
 {
-    return (double)step * (double)t->cfg->train_batch_size / (double)tr_data_rows(t->data);
+    uint64_t rows = tr_data_rows(t->data); /* 0: a stream, which has one epoch for all that is known */
+    return rows ? (double)step * (double)t->cfg->train_batch_size / (double)rows : 0;
 }
 
 bool tr_due_eval(const struct tr_trainer *t, int64_t step)

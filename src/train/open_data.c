@@ -31,10 +31,19 @@ static_assert((int)TR_FORMAT_COUNT == (int)TR_SHAPE_COUNT && (int)TR_FORMAT_TOKE
                   (int)TR_DOCUMENTS_REFUSE == (int)TR_LONG_REFUSE,
               "same order");
 
+/* May rows be read before all text is tokenised? Their number is not known then. */
+static bool may_stream(const struct tr_config *c)
+{
+    return c->max_steps > 0 && !(c->eval_split > 0) && tr_config_pair(c).loss == TR_PAIR_NONE &&
+           c->eval_strategy != TR_WHEN_EPOCH && c->save_strategy != TR_WHEN_EPOCH;
+}
+
 static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
                                            const struct tr_data_list *list, bool is_training)
 {
+    enum { LARGE_BYTES = 1 << 30 };
     const struct tr_model *m = s->model ? s->model : s->eval_model;
+    bool is_asked = cfg->streaming == TR_STREAMING_ON;
     return (struct tr_data_options){
         .row_tokens = s->sequence_length,
         .seed = (uint64_t)cfg->data_seed,
@@ -52,6 +61,9 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .n_threads = s->n_threads,
         .held_out = list == &cfg->data ? cfg->eval_split : 0,
         .is_held_out_side = !is_training,
+        .streams = is_training && (is_asked || (cfg->streaming == TR_STREAMING_AUTO && may_stream(cfg))),
+        .streams_from = is_asked ? 0 : LARGE_BYTES,
+        .most_samples = cfg->max_steps > 0 ? (uint64_t)cfg->max_steps * (uint64_t)cfg->train_batch_size : 0,
         .on_make = s->on_make,
         .on_make_ctx = s->on_make_ctx,
     };
@@ -120,6 +132,8 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     opt.chat_date = cfg->chat_date;
     opt.cache_dir = cache_dir;
     TR_TRY(tr_data_open(paths, list->n, *tokenizer, &opt, out));
+    tr_data_keep(*out, chat);
+    chat = NULL;
 out:
     tr_chat_close(chat);
     free(paths);

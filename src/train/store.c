@@ -75,6 +75,7 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
     int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)size_of(e, what, param), len;
     char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
+    tr_exec_changed(e, what, param);
     for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
@@ -175,13 +176,13 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
 static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_exec *e = ctx;
-    const struct tr_param_place *p = place_of(e, param);
     const int *size = tr_exec_compiled(e)->place.layout->size, *coord = tr_exec_compiled(e)->place.layout->coord;
     int64_t first = 0, n = 0, n_shares = 1, share = 0;
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     const bool alike[TR_AXES] = { [TR_AXIS_DP] = true,
                                   [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
                                   [TR_AXIS_CP] = true,
-                                  [TR_AXIS_TP] = !p->tp.is_split };
+                                  [TR_AXIS_TP] = !shard.is_split };
     (void)tr_exec_at(e, what, param, &first, &n);
     if (!tr_param_is_first(&tr_exec_compiled(e)->place, param))
         return 0;
@@ -191,7 +192,6 @@ static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_rang
             n_shares *= size[a];
         }
     int64_t begin = n * share / n_shares, end = n * (share + 1) / n_shares;
-    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     return end > begin ? tr_tp_ranges(&shard, first + begin, end - begin, out) : 0;
 }
 

@@ -355,8 +355,12 @@ enum tr_status tr_train(const struct tr_config *cfg)
         t.end.tokens = t.tokens_done;
         t.end.seconds = (double)(tr_clock_us() - start) * 1e-6;
         t.end.data_wait = t.step_s > 0 ? t.wait_s / t.step_s : 0;
+        if (st == TR_OK)
+            tr_phase_enter(TR_PHASE_END, TR_PLACE_NONE, 0);
         tr_observe_end(t.ob, &t.end);
     }
+    if (st == TR_OK)
+        st = tr_failpoint("train.before_close");
     tr_trainer_close(&t);
     tr_phase_close(st == TR_OK);
     return st;

@@ -144,9 +144,15 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
 
 static enum tr_status open_mesh(struct tr_trainer *t)
 {
-    const char *const names[] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)", "memory_budget" };
-    const int64_t values[] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements, t->arithmetic,
-                               (int64_t)t->s->compiled->opt.memory_budget };
+    const char *const names[] = { "steps",         "sequence_length",
+                                  "parameters",    "arithmetic (self-test)",
+                                  "memory_budget", "per_device_train_batch_size" };
+    const int64_t values[] = { t->total_steps,
+                               t->s->sequence_length,
+                               t->s->model->n_elements,
+                               t->arithmetic,
+                               (int64_t)t->s->compiled->opt.memory_budget,
+                               t->cfg->per_device_train_batch_size };
     return tr_join_ranks(t->s, &t->dev, names, values, TR_COUNT_OF(names), &t->join_notes, &t->mesh);
 }
 
@@ -430,17 +436,24 @@ static void close_log(struct tr_trainer *t)
 /* Reports what a user should know before the first step. */
 static enum tr_status report_inputs(struct tr_trainer *t)
 {
-    char text[256], human[32];
+    char text[256], human[32], tokens[64];
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
-    TR_PASS(tr_format(text, sizeof text,
-                      "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64
-                      " tokens, %d threads, gemm %s",
-                      t->s->model->arch->model_type,
-                      tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
-                      t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads,
-                      tr_gemm_name(t->gemm)));
+    TR_PASS(info.n_rows > 0 ? tr_format(tokens, sizeof tokens, "%" PRIu64 " tokens of data", info.n_tokens)
+                            : tr_format(tokens, sizeof tokens, "data is tokenised while it is read"));
+    TR_PASS(tr_format(
+        text, sizeof text,
+        "%s, %s parameters, %s, %" PRId64 " steps of %" PRId64 " x %" PRId64 " tokens, %d threads, gemm %s",
+        t->s->model->arch->model_type, tr_human_count((double)t->s->model->n_elements, human, sizeof human), tokens,
+        t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(t->gemm)));
     tr_observe_message(t->ob, text);
+    if (t->s->model->vocab_was) {
+        TR_PASS(tr_format(text, sizeof text,
+                          "the vocabulary grew from %" PRId64 " to %" PRId64
+                          "; new rows of its tables began as the mean of the others",
+                          t->s->model->vocab_was, t->s->model->hp.vocab));
+        tr_observe_message(t->ob, text);
+    }
     if (t->s->sequence_length > t->s->model->hp.max_positions) {
         TR_PASS(tr_format(text, sizeof text,
                           "sequence_length %" PRId64 " is beyond the %" PRId64

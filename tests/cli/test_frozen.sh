@@ -102,7 +102,7 @@ same want got
 expect 2 "$TRIREME" plan "${what[@]}" --frozen '*nrm*'
 grep -q 'frozen \*nrm\* matches no parameter; names are like model.layers' stderr || fail "a pattern that matches nothing: $(cat stderr)"
 expect 2 "$TRIREME" plan "${what[@]}" --frozen '*'
-grep -q 'leave none of 20 parameters that learns' stderr || fail "nothing learns: $(cat stderr)"
+grep -q 'leave none of the 20 parameters to train' stderr || fail "nothing learns: $(cat stderr)"
 expect 2 "$TRIREME" plan "${what[@]}" --frozen '*norm*' --bf16
 grep -q 'would lose bits; use --dtype float32' stderr || fail "narrower than the file: $(cat stderr)"
 expect 2 "$TRIREME" plan "${what[@]}" --frozen '*norm*' --from_scratch

@@ -92,3 +92,20 @@ runm 1 muon-step --max_steps 1
 runm 2 muon-tp --max_steps 1 --tp 2
 "$TRIREME" ckpt diff muon-step muon-tp >tp.diff || true
 awk '/at most by/ { n++; if ($NF > 1e-3) far++ } END { exit n == 0 || far }' tp.diff || fail "muon with tp 2: $(cat tp.diff)"
+
+# Adafactor: averages of rows and columns that all ranks add up. Tensor parallel differs by rounding.
+runa() { run8 "$@" --optim adafactor --optim_groups o.json --weight_decay 0.1 --adafactor_scale_parameter; }
+runa 1 ada
+runa 2 ada-3 --dp 2 --zero 3
+alike ada ada-3
+runa 2 ada-pp --pp 2 --resume_from_checkpoint ada-3/checkpoint-2 --adafactor_scale_parameter
+alike ada ada-pp
+"$TRIREME" ckpt reshard ada/checkpoint-4 --output one --quiet >run.log
+"$TRIREME" ckpt reshard ada-3/checkpoint-4 --output three --quiet >run.log
+alike one/checkpoint-4 three/checkpoint-4
+runa 2 ada-tp --tp 2
+runa 1 ada-back --resume_from_checkpoint ada-tp/checkpoint-2
+for other in ada-tp ada-back; do
+    "$TRIREME" ckpt diff ada $other >tp.diff || true
+    awk '/at most by/ { n++; if ($NF > 1e-6) far++ } END { exit n == 0 || far }' tp.diff || fail "adafactor, $other: $(cat tp.diff)"
+done

@@ -44,6 +44,10 @@ step_lines out/events.jsonl >a
 step_lines out2/events.jsonl >b
 same a b
 
+# A run file of ours may have maps: it is nobody else's.
+printf 'model: model\noutput: mapped\ndata: train.jsonl\nmax_steps: 1\nsequence_length: 32\ndtype: float32\nchat_template_kwargs:\n  enable_thinking: false\n' >maps.yaml
+expect 0 "$TRIREME" train --config maps.yaml --threads 1 --quiet
+
 # What cannot be had, and what nobody knows, is refused before anything is written; --skip is the way past the first.
 sed 's/^group_by_length:.*/optim: galore_adamw/; s/^output_dir:.*/output_dir: never/' args.yaml >bad.yaml
 echo 'learning_rte: 1' >>bad.yaml

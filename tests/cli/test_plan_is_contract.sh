@@ -9,6 +9,7 @@ head -n 3 train.jsonl >valid.jsonl
 configs=()
 for file in "$source_dir"/tests/golden/*/config.json; do
     [ -e "$file" ] || continue
+    if grep -q vision_config "$file"; then continue; fi # not made by init; its network is that of another golden model
     name=$(basename "$(dirname "$file")")
     sed 's/"vocab_size": *[0-9]\+/"vocab_size": 264/; s/"\(bos\|eos\|pad\)_token_id": *[0-9]\+/"\1_token_id": 256/' "$file" >"$name.json"
     configs+=("$name")

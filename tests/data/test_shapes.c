@@ -1,5 +1,6 @@
 /* test_shapes.c - records of every shape, from a file to token ids and targets, equal what the tool that defines the
- * shape makes of them: TRL's and axolotl's results, recorded by tests/golden/shapes/make_shapes.py. */
+ * shape makes of them: results of TRL and axolotl, recorded by tests/golden/shapes/make_shapes.py, and of
+ * LLaMA-Factory, recorded by make_llamafactory.py. */
 #include "data/data_files.h"
 
 #define GOLDEN TR_SOURCE_DIR "/tests/golden/"
@@ -76,7 +77,7 @@ static void check_case(struct bench *b, const cJSON *c)
     cJSON_free(map);
 }
 
-static void records_are_read_as_by_the_tool_that_defines_them(void **state)
+static void check_file(void **state, const char *file, int n_cases)
 {
     struct bench b;
     struct tr_chat *chat = NULL;
@@ -87,7 +88,7 @@ static void records_are_read_as_by_the_tool_that_defines_them(void **state)
     tr_tokenizer_close(b.tokenizer);
     assert_ok(tr_tokenizer_open(GOLDEN "chat/model", &b.tokenizer));
     assert_ok(tr_chat_open(GOLDEN "chat/model", "chatml", &chat));
-    assert_ok(tr_json_load(GOLDEN "shapes/shapes.json", 1 << 22, &cases));
+    assert_ok(tr_json_load(file, 1 << 22, &cases));
     b.options.chat = chat;
     b.options.vocab_size = tr_tokenizer_vocab_size(b.tokenizer);
     cJSON_ArrayForEach(c, cases)
@@ -95,15 +96,26 @@ static void records_are_read_as_by_the_tool_that_defines_them(void **state)
         check_case(&b, c);
         n++;
     }
-    assert_int_equal(n, 30);
+    assert_int_equal(n, n_cases);
     assert_int_equal(b.n_skips, 0);
     cJSON_Delete(cases);
     tr_chat_close(chat);
     bench_release(&b);
 }
 
+static void records_are_read_as_by_the_tool_that_defines_them(void **state)
+{
+    check_file(state, GOLDEN "shapes/shapes.json", 30);
+}
+
+static void records_of_llama_factory_are_read_as_there(void **state)
+{
+    check_file(state, GOLDEN "shapes/llamafactory.json", 9);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { TEST(records_are_read_as_by_the_tool_that_defines_them) };
+    const struct CMUnitTest tests[] = { TEST(records_are_read_as_by_the_tool_that_defines_them),
+                                        TEST(records_of_llama_factory_are_read_as_there) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

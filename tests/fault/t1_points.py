@@ -16,7 +16,7 @@ points = sorted(set(re.findall(r'tr_failpoint\("([\w.]+)"\)', text)) | set(re.fi
 # Points that make a check lie instead of failing, and those of other verbs.
 points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.shard", p)]
 AGENT = [p for p in points if p.startswith("launch.")]
-END = [p for p in points if re.fullmatch(r"train\.(before|after)_model", p)]
+END = [p for p in points if re.fullmatch(r"train\.(before_model|after_model|before_close)", p)]
 lock = threading.Lock()
 passes = {}     # (layout, point, rank) -> how often in a start, and how often between two saves
 todo = {}       # (layout, is_end) -> [(point, rank)], shuffled, again and again

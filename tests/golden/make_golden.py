@@ -39,6 +39,19 @@ def keep_rotary_tables(model):
             module.forward = float32_is(FLOAT)(module.forward)
 
 
+def auto_class(config):
+    """Of a model of text and images the text part learns, and it gets text alone."""
+    return transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
+
+
+def from_directory(directory):
+    config = transformers.AutoConfig.from_pretrained(directory)
+    model = auto_class(config).from_pretrained(directory, attn_implementation="eager")
+    for name, p in model.named_parameters():
+        p.requires_grad_(not hasattr(config, "vision_config") or "language_model" in name or name.startswith("lm_head"))
+    return model
+
+
 def randomize(model, seed):
     """Weights large enough that every path matters: scores spread, norms differ per column, no bias is zero."""
     g = torch.Generator().manual_seed(seed)
@@ -131,7 +144,7 @@ def reference(model, batch, documents, names):
     tokens, targets, positions, begin = batch
     out = {k: v.to(torch.int32) for k, v in
            (("tokens", tokens), ("targets", targets), ("positions", positions), ("begin", begin))}
-    params = {names.get(n, n): p for n, p in model.named_parameters()}  # a tied weight appears once
+    params = {names.get(n, n): p for n, p in model.named_parameters() if p.requires_grad}  # a tied weight appears once
     return out | results(model, params, tokens, targets, documents)
 
 
@@ -147,7 +160,7 @@ def results(model, params, tokens, targets, documents):
 
 def check_float32(directory, batch, documents, loss):
     """transformers untouched, in float32, must agree: the float64 tricks changed digits, not meaning."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
+    model = from_directory(directory)
     with torch.no_grad():
         logits = forward(model, batch[0], documents)
         plain = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[1].flatten(), ignore_index=NO_TARGET)
@@ -156,8 +169,9 @@ def check_float32(directory, batch, documents, loss):
 
 def generated(directory, tokens):
     """Greedy continuation of the first tokens, by transformers as it is; no token ends it."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
-    limit = getattr(model.config, "max_position_embeddings", None) or model.config.n_positions
+    model = from_directory(directory)
+    text = model.config.get_text_config()
+    limit = getattr(text, "max_position_embeddings", None) or text.n_positions
     model.generation_config.eos_token_id = None
     ids = model.generate(tokens[:1, :PROMPT], do_sample=False, max_length=min(tokens.shape[1] + 20, limit),
                          attention_mask=torch.ones(1, PROMPT, dtype=torch.long))
@@ -169,7 +183,7 @@ def make_case(root, name, case, seed):
     directory.mkdir(parents=True, exist_ok=True)
     config = case["config"]
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = auto_class(config).from_config(config)
     randomize(model, seed)
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
@@ -178,9 +192,9 @@ def make_case(root, name, case, seed):
         path.write_text(json.dumps(case["edit"](json.loads(path.read_text())), indent=2) + "\n")
     length = case.get("length", 20)
     documents = case.get("documents", [[length]] * ROWS)
-    batch = make_batch(config.vocab_size, length, documents, seed + 1)
+    batch = make_batch(config.get_text_config().vocab_size, length, documents, seed + 1)
     # as a user would: from the directory, with the config.json that is in it
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager").double().train()
+    model = from_directory(directory).double().train()
     keep_rotary_tables(model)
     with float32_is(torch.float64):
         golden = reference(model, batch, documents, case.get("names", {}))
@@ -293,7 +307,26 @@ def families():
     falcon = lambda **kw: t.FalconConfig(**(dict(vocab_size=48, hidden_size=16, num_hidden_layers=2,
                                                  max_position_embeddings=64, ffn_hidden_size=32, bos_token_id=0,
                                                  eos_token_id=2) | kw))
+    siglip = dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                  image_size=8, patch_size=4)
+    pixtral = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8,
+                   patch_size=4, head_dim=4)
+    qwen_sight = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, out_hidden_size=16, patch_size=4, window_size=8,
+                      fullatt_block_indexes=[0])
+    keys = lambda config: {k: v for k, v in config.to_dict().items() if k not in ("architectures", "dtype", "transformers_version")}
     return {
+        "gemma3_vision": dict(config=t.Gemma3Config(
+            text_config=keys(small(t.Gemma3TextConfig, head_dim=8, num_key_value_heads=1, sliding_window=6, query_pre_attn_scalar=12,
+                                   num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                   tie_word_embeddings=True, pad_token_id=0)), vision_config=siglip, mm_tokens_per_image=4),
+                              documents=[[9, 11], [20]]),
+        "mistral3": dict(config=t.Mistral3Config(
+            text_config=keys(small(t.MistralConfig, num_attention_heads=4, sliding_window=None, head_dim=6)), vision_config=pixtral,
+            spatial_merge_size=1, tie_word_embeddings=False)),
+        "qwen2_5_vl": dict(config=t.Qwen2_5_VLConfig(
+            text_config=keys(small(t.Qwen2_5_VLTextConfig, num_attention_heads=2, num_key_value_heads=1, rope_parameters={
+                "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [1, 1, 2]})), vision_config=qwen_sight,
+            tie_word_embeddings=False), documents=[[20], [5, 15]]),
         "gemma": dict(config=small(t.GemmaConfig, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                    pad_token_id=0, hidden_act="gelu"), documents=[[9, 11], [20]],
                       edit=old_form(10000.0)),

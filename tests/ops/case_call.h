@@ -58,6 +58,10 @@ static inline int64_t size_of(const struct op_case *r, char letter)
         return r->n;
     case 'D':
         return r->d;
+    case 'A':
+        return r->n * r->d;
+    case 'F':
+        return 1 + r->n + r->d;
     case 'O':
         return r->o;
     case 'V':
@@ -107,6 +111,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
         return m->stat;
     case 'k':
     case 'w':
+    case 'y':
         return TR_F32;
     case 'g':
         return m->grad;
@@ -119,6 +124,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
     case 'd':
         return TR_BF16;
     case 'D':
+    case 'F':
         return TR_F64;
     case 'z':
         return TR_F32;
@@ -152,7 +158,7 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     memset(b->base[i], 0xff, b->n_bytes[i]);
     v->data = b->base[i] + skip;
     /* Outputs: optimizer state is read; acc outputs are read when they accumulate; the rest starts as NaN. */
-    bool is_state = strchr("Pmvkuwd", kind) != NULL;
+    bool is_state = strchr("PmvkuwdFy", kind) != NULL;
     bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
     if (i < TR_MAX_IN || is_state || is_acc)
         fill(b->row, v, kind,

@@ -108,7 +108,7 @@ static inline void fill(const struct op_case *r, const struct tr_view *v, char k
                 tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
             else if (v->dtype == TR_U8)
                 ((uint8_t *)v->data)[row * v->ld + col] = (uint8_t)(128 + 127 * number(stream, row, col));
-            else if (strchr("vkew", kind))
+            else if (strchr("vkewFy", kind))
                 tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
             else
                 tr_ref_put(v, row, col, number(stream, row, col));

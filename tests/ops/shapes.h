@@ -11,10 +11,11 @@
  * float type, i index, t target, b begin, o other, s sample, p position, l position in a cache, r rope table, z step, P
  * parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product, k the largest elements
  * of the past (F32), x grains of packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32),
- * d direction of an update (BF16),
+ * d direction of an update (BF16), F sums that become factors (F64), y state in F32,
  * - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt
  * table in either order, Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope
- * columns, S step slots, Bb grains of D x O elements and their bytes, E blocks of 256 of D, digits.
+ * columns, S step slots, A N x D elements, F a sum and one for each of N and of D, Bb grains of D x O elements and
+ * their bytes, E blocks of 256 of D, digits.
  */
 static const struct op_shape {
     enum tr_opcode op;
@@ -71,6 +72,10 @@ static const struct op_shape {
     { TR_OP_MUON, "g1D z1S", "- - m1D d1D", false },
     { TR_OP_ORTHOGONAL, "- z1S", "dND", true },
     { TR_OP_MUON_APPLY, "- z1S", "P1D ?a1D - d1D", false },
+    { TR_OP_ADAFACTOR_SUMS, "g1A z1S", "P1A - - - D1F", false },
+    { TR_OP_ADAFACTOR_FACTORS, "- z1S", "- - y1N y1D F1F", false },
+    { TR_OP_ADAFACTOR_NORM, "g1A z1S", "- - ?y1A - F1F D11", false },
+    { TR_OP_ADAFACTOR_APPLY, "g1A z1S", "P1A ?a1A ?y1A - F1F F11", false },
     { TR_OP_CAST, "aND", "cND", false },
     { TR_OP_ZERO, "", "aND", false },
     { TR_OP_ALL_REDUCE, "aND", "aND", false },

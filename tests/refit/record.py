@@ -39,7 +39,7 @@ DIFF_LINES = 20
 
 # Texts and counts of bytes are the same on every machine, bits where the instruction set and libm are.
 TEXTS = ("program", "schedule", "bytes", "slices", "refused")
-LATER_ARENAS = ("host",)  # came after the first recordings: listed where they hold something
+LATER_ARENAS = ("host", "disk")  # came after the first recordings: listed where they hold something
 # Keys of state.json that name this run or repeat its options.
 STATE_VARIES = ("schema", "run", "generation", "inputs", "origin", "config")
 

@@ -23,6 +23,16 @@ static const struct layout rows[] = {
     { .pp = 2, .tp = 2, .n_micro = 2 },
     { .dp = 2, .tp = 2, .zero = 3, .n_micro = 2 },
     { .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
+    { .dtype = TR_BF16, .n_micro = 2, .offload = 1, .to_disk = true },
+    { .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 1, .to_disk = true },
+    { .pp = 2, .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 0.7, .to_disk = true },
+    { .frozen = FREEZE_ALL_BUT_ADAPTER,
+      .packed = TR_PACKED_NF4,
+      .dtype = TR_BF16,
+      .n_micro = 2,
+      .offload = 1,
+      .offload_param = 1,
+      .to_disk = true },
     { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
     { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
     { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
@@ -81,6 +91,8 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     opt.layout = layout_of(l, env->rank);
     opt.offload_share = k ? l->offload : 0; /* what lives on the host changes no bit either */
     opt.offload_param_share = k ? l->offload_param : 0;
+    opt.offloads_to_disk = opt.offloads_params_to_disk = l->to_disk;
+    opt.offload_dir = "/tmp";
     opt.stows_activations = k && l->stows;
     open_run(r, l, &opt);
     struct tr_comm_env own = *env;

@@ -191,7 +191,7 @@ static int64_t differing(const char *name_a, const char *name_b, double *off)
         const struct tr_state_row *r = &a.s.states.row[row];
         n_states += r->is_held;
         for (int p = 0; p < a.m->n_params; p++) {
-            int64_t n = tr_state_count(r, a.m->param[p].n);
+            int64_t n = tr_state_count(r, a.m->param[p].rows, a.m->param[p].cols);
             const void *x = NULL, *y = NULL;
             assert_int_equal(tr_store_holds(&a.s, (enum tr_state)row, p), tr_store_holds(&b.s, (enum tr_state)row, p));
             if (!tr_store_holds(&a.s, (enum tr_state)row, p))

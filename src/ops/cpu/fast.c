@@ -25,12 +25,14 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
             X(RING_ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss) X(HEAD_LOSS_GRAD, head_loss_grad)
                 X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine) X(HEAD_GRAD, head_grad)
                     X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act) X(LINEAR_DX_ACT, linear_dx_act)
-                        X(ORTHOGONAL, orthogonal)
+                        X(ORTHOGONAL, orthogonal) X(ADAFACTOR_SUMS, adafactor_sums)
+                            X(ADAFACTOR_FACTORS, adafactor_factors) X(ADAFACTOR_NORM, adafactor_norm)
+                                X(ADAFACTOR_APPLY, adafactor_apply)
 #undef X
 #define X(id) [TR_OP_##id] = { tr_ref_##id, tr_ref_##id, tr_ref_##id },
-                            X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS)
+                                    X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS)
 #undef X
-                                [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
+                                        [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
     [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
     [TR_OP_ALL_TO_ALL] = ALL_SETS(cast),
@@ -161,6 +163,8 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c, int n_threa
     [TR_OP_EMBED_DW] = embed_dw_scratch,
     [TR_OP_SUMSQ] = sumsq_scratch,
     [TR_OP_ORTHOGONAL] = tr_fast_orthogonal_scratch,
+    [TR_OP_ADAFACTOR_SUMS] = tr_fast_adafactor_scratch,
+    [TR_OP_ADAFACTOR_NORM] = tr_fast_adafactor_scratch,
 };
 
 size_t tr_op_scratch(const struct tr_call *c, int n_threads)

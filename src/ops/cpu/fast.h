@@ -65,6 +65,10 @@ TR_FAST_LIST(X)
 void tr_fast_attention(const struct tr_call *c);
 void tr_fast_attention_bwd(const struct tr_call *c);
 void tr_fast_orthogonal(const struct tr_call *c);
+void tr_fast_adafactor_sums(const struct tr_call *c);
+void tr_fast_adafactor_factors(const struct tr_call *c);
+void tr_fast_adafactor_norm(const struct tr_call *c);
+void tr_fast_adafactor_apply(const struct tr_call *c);
 void tr_fast_head_loss(const struct tr_call *c);
 void tr_fast_linear_add(const struct tr_call *c);
 void tr_fast_linear_act(const struct tr_call *c);
@@ -83,6 +87,7 @@ static inline int64_t tr_decode_floats(const struct tr_attr *a)
 void tr_fast_attention_prompt(const struct tr_call *c, int64_t row, int64_t n, int64_t position);
 size_t tr_fast_attention_prompt_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_orthogonal_scratch(const struct tr_call *c, int n_threads);
+size_t tr_fast_adafactor_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads);

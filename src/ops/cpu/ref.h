@@ -15,6 +15,18 @@ void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x);
 /* Stores x in an accumulating output: adds it when c->accumulate[out], else overwrites. Skips an absent output. */
 void tr_ref_put_acc(const struct tr_call *c, int out, int64_t row, int64_t col, double x);
 
+/* Adds 16 random bits below the bits that stay, then truncates, so the expected value is x. Inf and NaN stay. */
+static inline uint16_t tr_bf16_randomly(float x, uint32_t random)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if ((u & 0x7f800000u) == 0x7f800000u)
+        return tr_bf16_of_f32(x);
+    return (uint16_t)((u + (random & 0xffffu)) >> 16);
+}
+/* Element i of p of an update, rounded with random bits in BF16, and its copy. */
+void tr_ref_put_p(const struct tr_call *c, int64_t i, double x);
+
 /* The element, or zero for an absent view (optional bias or addend). */
 static inline double tr_ref_opt(const struct tr_view *v, int64_t row, int64_t col)
 {

@@ -27,16 +27,6 @@ static struct optim_ref optim_init(const struct tr_call *c)
                                .step = tr_step_number(s) };
 }
 
-/* Adds 16 random bits below the bits that stay, then truncates, so the expected value is x. Inf and NaN stay. */
-static uint16_t bf16_stochastic(float x, uint32_t random)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    if ((u & 0x7f800000u) == 0x7f800000u)
-        return tr_bf16_of_f32(x);
-    return (uint16_t)((u + (random & 0xffffu)) >> 16);
-}
-
 /* Stores element i of p (k = 0), m (1) or v (2), rounded with its 16 random bits. */
 static void put_state(const struct tr_call *c, const struct optim_ref *o, int k, int64_t i, double x)
 {
@@ -45,7 +35,7 @@ static void put_state(const struct tr_call *c, const struct optim_ref *o, int k,
         uint64_t e = (uint64_t)(c->attr.first + i);
         uint32_t w = tr_philox(c->attr.key, o->step, e / 4).v[e % 4];
         uint32_t random = k == 0 ? w : k == 1 ? w >> 16 : w * 0x9E3779B1u >> 16;
-        ((uint16_t *)v->data)[i] = bf16_stochastic((float)x, random);
+        ((uint16_t *)v->data)[i] = tr_bf16_randomly((float)x, random);
     } else {
         tr_ref_put(v, 0, i, x);
     }
@@ -57,6 +47,12 @@ static void put_p(const struct tr_call *c, const struct optim_ref *o, int64_t i,
     put_state(c, o, 0, i, x);
     if (c->out[1].data)
         tr_ref_put(&c->out[1], 0, i, tr_ref_get(&c->out[0], 0, i));
+}
+
+void tr_ref_put_p(const struct tr_call *c, int64_t i, double x)
+{
+    struct optim_ref o = optim_init(c);
+    put_p(c, &o, i, x);
 }
 
 void tr_ref_ADAMW(const struct tr_call *c)

@@ -16,6 +16,12 @@ static int64_t row_tokens(const struct tr_call *c)
     return c->attr.seq_len > 0 ? c->attr.seq_len : tokens_of(c);
 }
 
+/* Gradients of the scores of n tokens and so many heads. */
+static size_t scores_bytes(const struct tr_call *c, int64_t n, int64_t heads)
+{
+    return (size_t)n * (size_t)heads * tr_round_up((size_t)row_tokens(c), 128) * 2 * 9 / 8;
+}
+
 bool tr_cuda_cudnn_covers(const struct tr_call *c)
 {
     const struct tr_attr *a = &c->attr;
@@ -24,14 +30,10 @@ bool tr_cuda_cudnn_covers(const struct tr_call *c)
      * window of 1024 in a row of 16384),
      * which by the share of the work breaks even at about a seventh of a row. */
     bool is_narrow = a->window > 0 && 8 * (int64_t)a->window <= row_tokens(c);
-    return is_half && !is_narrow && a->softcap == 0.0f && a->dropout_p == 0.0f && a->head_dim % 8 == 0 &&
+    bool has_room = is_forward(c) || a->any_order ||
+                    scores_bytes(c, row_tokens(c), a->n_heads_q / a->n_heads_kv) <= TR_CUDA_SCORES_MOST;
+    return is_half && !is_narrow && has_room && a->softcap == 0.0f && a->dropout_p == 0.0f && a->head_dim % 8 == 0 &&
            a->head_dim <= 128;
-}
-
-/* Gradients of the scores of n tokens and so many heads. */
-static size_t scores_bytes(const struct tr_call *c, int64_t n, int64_t heads)
-{
-    return (size_t)n * (size_t)heads * tr_round_up((size_t)row_tokens(c), 128) * 2 * 9 / 8;
 }
 
 static struct tr_cuda_chunk whole(const struct tr_call *c)
@@ -147,6 +149,11 @@ static size_t orthogonal(const struct tr_call *c)
     return tr_cuda_muon_scratch(c->out[0].rows, c->out[0].cols).workspace + TR_CUDA_WORKSPACE;
 }
 
+static size_t adafactor(const struct tr_call *c) /* a sum for each line */
+{
+    return (size_t)(c->attr.rows + 1) * sizeof(double);
+}
+
 static size_t ring(const struct tr_call *c) /* counted for all rows at once; a block needs less */
 {
     return tr_ring_scratch(c).kernel + attention_bytes(c, whole(c));
@@ -176,6 +183,8 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
     [TR_OP_HEAD_GRAD] = head_grad,
     [TR_OP_SUMSQ] = sumsq,
     [TR_OP_ORTHOGONAL] = orthogonal,
+    [TR_OP_ADAFACTOR_SUMS] = adafactor,
+    [TR_OP_ADAFACTOR_NORM] = adafactor,
     [TR_OP_ATTENTION] = attention,
     [TR_OP_ATTENTION_BWD] = attention,
     [TR_OP_RING_ATTENTION] = ring,

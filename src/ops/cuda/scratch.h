@@ -25,6 +25,8 @@ bool tr_cuda_cudnn_covers(const struct tr_call *c);
  * of tokens, and where it takes one. A row is divided later than a batch, because fewer heads fill a GPU less. */
 #define TR_CUDA_SCORES_OF_ROWS (INT64_C(1) << 30)
 #define TR_CUDA_SCORES_OF_ROW  (INT64_C(2) << 30)
+/* What one head of keys may hold of them at most. Longer rows take a kernel that holds none. */
+#define TR_CUDA_SCORES_MOST (INT64_C(40) << 30)
 
 /* What attention computes at once: rows of tokens, and heads of keys with their queries' heads. The deterministic
  * backward takes several rows, or one, or of one row several heads, within the bytes above and at least one head of
