@@ -100,6 +100,7 @@ static const struct import_row rows[] = {
     NOT_ON(MEGATRON("expert_*") " " MEGATRON("num_experts*"), "there are no experts here"),
     NOT_ON(MEGATRON("optimizer_cpu_offload*") " " MEGATRON("use_custom_fsdp"), "there is nothing like it here"),
     IDLE("megatron_lm_config.*", "there is nothing to choose"),
+    NOT_ON("kt_config.*", "there is nothing like KTransformers here"),
 
     { .key = PC("dp_replicate_size"), .value = "1", DECIDED, .why = "one copy" },
     { .key = PC("dp_replicate_size"), DECIDED, .when = "parallelism_config.parallelism_config_dp_shard_size=@many", .why = "dp and hybrid_shard say it" },

@@ -17,7 +17,29 @@ static bool is_deepspeed(const struct tree *t)
             (tr_tree_has(t, "fp16") || tr_tree_has(t, "optimizer.params")));
 }
 
+/* The arguments of a trainer that names this file say how often it logs. */
+static void take_lines(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                       const struct import_row *row)
+{
+    struct import_row own = *row;
+    own.apply = NULL;
+    for (size_t i = 0; i < im->n_trees; i++)
+        if (im->trees[i]->tool != t->tool && im->trees[i]->tool != &tr_tool_accelerate) {
+            tr_import_add(im, t, leaf, TR_IMPORT_DECIDED, NULL, NULL, "logging_steps says it");
+            return;
+        }
+    tr_import_row(im, t, leaf, &own);
+}
+
 /* clang-format off */
+/* The directory is another key beside it. */
+static bool nvme_place(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *dir = tr_tree_find(t, "zero_optimization.offload_optimizer.nvme_path");
+    (void)leaf;
+    return dir != NULL && snprintf(out, n_out, "nvme:%s", dir->text) < (int)n_out;
+}
+
 static const struct import_row rows[] = {
     { .key = "train_micro_batch_size_per_gpu", .value = "auto", TAKEN, .sets = "per_device_train_batch_size=@own" },
     SAME("train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
@@ -34,7 +56,7 @@ static const struct import_row rows[] = {
     { .key = "optimizer.type", .value = "Lion FusedLion", TAKEN, .sets = "optim=lion" },
     { .key = "optimizer.type", .value = "SGD", TAKEN, .sets = "optim=sgd" },
     { .key = "optimizer.type", .value = "Muon", TAKEN, .sets = "optim=muon" },
-    { .key = "optimizer.type", CANNOT, .why = "adamw, lion, muon and sgd are here" },
+    { .key = "optimizer.type", CANNOT, .why = "adafactor, adamw, lion, muon and sgd are here" },
     { .key = "optimizer.params.lr", .value = "auto", TAKEN, .sets = "learning_rate=@own" },
     { .key = "optimizer.params.lr", DECIDED, .when = "!scheduler.params.warmup_max_lr=@absent auto", .why = "warmup_max_lr of the scheduler is the peak" },
     SAME("optimizer.params.lr", "learning_rate"),
@@ -96,7 +118,8 @@ static const struct import_row rows[] = {
     { .key = ZERO("zero_hpz_partition_size"), DIFFERS, .sets = "hybrid_shard", .why = "here the ranks of a group hold gradients and moments between them too" },
     { .key = ZERO("offload_optimizer.device"), .value = "cpu", TAKEN, .sets = "offload_optimizer=cpu" },
     { .key = ZERO("offload_param.device"), .value = "cpu", DIFFERS, .why = PARAMS_STAY },
-    { .key = ZERO("offload_optimizer.device"), .value = "nvme", CANNOT, .why = "write offload_optimizer nvme:DIR where this build has it" },
+    { .key = ZERO("offload_optimizer.device"), .value = "nvme", TAKEN, .sets = "offload_optimizer", .convert = nvme_place, .or_next = true },
+    { .key = ZERO("offload_optimizer.device"), .value = "nvme", CANNOT, .why = "write offload_optimizer nvme:DIR, with nvme_path as DIR" },
     { .key = ZERO("offload_param.device"), .value = "nvme", DIFFERS, .why = PARAMS_STAY },
     { .key = ZERO("cpu_offload"), .value = "@on", TAKEN, .sets = "offload_optimizer=cpu" },
     { .key = ZERO("cpu_offload_params") " " ZERO("cpu_offload_param"), .value = "@on", DIFFERS, .why = PARAMS_STAY },
@@ -106,7 +129,7 @@ static const struct import_row rows[] = {
     IDLE(ZERO("overlap_comm") " " ZERO("contiguous_gradients") " " ZERO("reduce_scatter") " " ZERO("allgather_partitions") " " ZERO("round_robin_gradients") " " ZERO("use_multi_rank_bucket_allreduce"), "the schedule overlaps what it can"),
     IDLE(ZERO("reduce_bucket_size") " " ZERO("allgather_bucket_size") " " ZERO3("prefetch_bucket_size") " " ZERO3("param_persistence_threshold") " " ZERO3("model_persistence_threshold") " " ZERO3("max_live_parameters") " " ZERO3("max_reuse_distance") " " ZERO("sub_group_size"), "buckets are layers, and the plan counts them"),
     IDLE(ZERO3("gather_16bit_weights_on_model_save") " " ZERO3("gather_fp16_weights_on_model_save") " " ZERO("elastic_checkpoint") " " ZERO("load_from_fp32_weights"), "every checkpoint is an HF directory, and any layout resumes"),
-    IDLE(ZERO("ignore_unused_parameters") " " ZERO("memory_efficient_linear") " " ZERO("leaf_module*") " " ZERO("legacy_stage1") " " ZERO("override_module_apply") " " ZERO("log_trace_cache_warnings") " " ZERO("module_granularity_threshold") " " ZERO("stage3_use_all_reduce_for_fetch_params") " " ZERO("allgather_sequential") " " ZERO("save_muon_momentum_buffer_in_memory"), "there is nothing to choose"),
+    IDLE(ZERO("ignore_unused_parameters") " " ZERO("memory_efficient_linear") " " ZERO("leaf_module*") " " ZERO("legacy_stage1") " " ZERO("override_module_apply") " " ZERO("log_trace_cache_warnings") " " ZERO("*module_granularity_threshold") " " ZERO("compute_grad_norm") " " ZERO("parameter_alignment") " " ZERO("pipeline_loading_checkpoint") " " ZERO("enable_sanity_checks") " " ZERO("stage3_use_all_reduce_for_fetch_params") " " ZERO("*allgather_sequential") " " ZERO("save_muon_momentum_buffer_in_memory"), "there is nothing to choose"),
 
     { .key = "activation_checkpointing.partition_activations", .value = "@on", DIFFERS, .why = "with tp, write sp: norms and what is saved are split over its ranks" },
     { .key = "activation_checkpointing.cpu_checkpointing", .value = "@on", TAKEN, .sets = "offload_activations=true" },
@@ -121,7 +144,7 @@ static const struct import_row rows[] = {
     { .key = "expert_parallel.*", CANNOT, .why = "there are no experts here" },
 
     { .key = "steps_per_print", .value = "inf", DECIDED, .why = "logging_steps says it" },
-    { .key = "steps_per_print", TAKEN, .sets = "logging_steps" },
+    { .key = "steps_per_print", TAKEN, .sets = "logging_steps", .apply = take_lines },
     { .key = "flops_profiler.profile_step", TAKEN, .when = "flops_profiler.enabled=true", .sets = "profile" },
     IDLE("flops_profiler.* wall_clock_breakdown memory_breakdown dump_state comms_logger.* comms_config.* disable_allgather tput_timer.*", "events.jsonl and --profile have the times"),
     { .key = "tensorboard.enabled monitor_config.tensorboard.enabled", .value = "@on", TAKEN, .sets = "report_to=tensorboard", .or_next = true },
@@ -138,7 +161,7 @@ static const struct import_row rows[] = {
     IDLE("amp.* torch_autocast.*", "off"),
     NOT_ON("quantize_training.* compression_training.* eigenvalue.* progressive_layer_drop.* curriculum_learning.* data_efficiency.* sparse_attention.* hybrid_engine.*", "there is nothing like it here"),
     IDLE("compile.* autotuning.* aio.*", "there is nothing to compile; trireme plan --search finds layouts"),
-    IDLE("zero_allow_untested_optimizer zero_force_ds_cpu_optimizer use_data_before_expert_parallelism use_data_before_expert_parallel _comment* comment* $schema graph_harvesting data_sampling.*", "without effect"),
+    IDLE("zero_allow_untested_optimizer zero_force_ds_cpu_optimizer use_data_before_expert_parallelism use_data_before_expert_parallel _comment* comment* $schema graph_harvesting data_sampling.* managed_gradient_accumulation disable_python_gc", "without effect"),
     IDLE("dataloader_drop_last seed timers.*", "the Trainer's arguments say it"),
     END_OF_ROWS,
 };

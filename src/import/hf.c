@@ -3,6 +3,9 @@
  * Names that are options here stand for themselves; what only chooses between ways to do the same is taken without
  * complaint.
  */
+#include <ctype.h>
+#include <math.h>
+
 #include "import/shared_rows.h"
 
 /* HF: eval_steps is logging_steps where only the strategy says steps. */
@@ -37,12 +40,63 @@ static bool within_a_million(const struct tree *t, const struct leaf *leaf, char
     return is_known;
 }
 
+/* A value of YAML as JSON: words and numbers as they are, anything else as text. */
+static void add_json(struct tr_str *out, const char *text)
+{
+    double v = 0;
+    bool is_plain = tr_words_match("true false null", &(struct leaf){ .text = text }) ||
+                    (text[0] != '+' && tr_parse_real(text, &v) == TR_OK && isfinite(v));
+    tr_error_clear();
+    if (is_plain)
+        for (const char *p = text; *p != '\0'; p++)
+            tr_str_addf(out, "%c", tolower((unsigned char)*p));
+    else
+        tr_str_json(out, text);
+}
+
+/* The map chat_template_kwargs is one object; its first key gives it. */
+static void take_variables(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                           const struct import_row *row)
+{
+    static const char prefix[] = "chat_template_kwargs.";
+    struct tr_str text = { 0 };
+    bool is_first = true;
+    for (const struct leaf *l = t->leaves; l < t->leaves + t->n_leaves; l++) {
+        if (strncmp(l->path, prefix, sizeof prefix - 1) != 0)
+            continue;
+        const char *name = l->path + sizeof prefix - 1;
+        if (strpbrk(name, ".[") != NULL || l->is_list) {
+            tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL,
+                          "a variable is a word, a number or a text: write chat_template_kwargs as JSON");
+            goto out;
+        }
+        if (is_first && l < leaf) {
+            tr_import_add(im, t, leaf, row->verdict, NULL, NULL, "part of chat_template_kwargs");
+            goto out;
+        }
+        tr_str_member(&text, is_first ? "{" : ",", name);
+        tr_str_addf(&text, ":");
+        add_json(&text, l->is_null ? "null" : l->text);
+        is_first = false;
+    }
+    tr_str_addf(&text, "}");
+    if (tr_str_ok(&text))
+        tr_import_add(im, t, leaf, row->verdict, row->sets, text.p, row->why);
+    else
+        im->is_nomem = true;
+out:
+    tr_str_release(&text);
+}
+
 /* clang-format off */
 static const struct import_row rows[] = {
     SAME("output_dir", "output"),
+    { .key = "chat_template_kwargs.*", TAKEN, .sets = "chat_template_kwargs", .apply = take_variables },
     SAME("model_name_or_path", "model"),
-    SAME("torch_dtype", "dtype"),
     { .key = "dtype torch_dtype", .value = "auto", DECIDED, .why = "bf16 and fp16 say it" },
+    { .key = "dtype torch_dtype", DECIDED, .when = "bf16=@on", .why = "bf16 says what is computed in; the weights that learn are float32" },
+    { .key = "dtype torch_dtype", DECIDED, .when = "fp16=@on", .why = "fp16 says what is computed in; the weights that learn are float32" },
+    SAME("dtype torch_dtype", "dtype"),
     SAME("seed", "seed"),
     SAME("data_seed", "data_seed"),
     SAME("per_device_train_batch_size per_gpu_train_batch_size", "per_device_train_batch_size"),
@@ -57,7 +111,11 @@ static const struct import_row rows[] = {
     SAME("adam_epsilon", "adam_epsilon"),
     SAME("max_grad_norm", "max_grad_norm"),
     OPTIMIZER_ROWS("optim"),
-    NOT_ON("adafactor", "adamw, lion and sgd are here"),
+    { .key = "adafactor", .value = "@on", TAKEN, .sets = "optim=adafactor" },
+    { .key = "adafactor", DECIDED, .why = "off" },
+    { .key = "optim_args", .value = "scale_parameter=false,relative_step=false relative_step=false,scale_parameter=false", DECIDED, .when = "optim=adafactor", .why = "so it is" },
+    { .key = "optim_args", .value = "scale_parameter=true,relative_step=true relative_step=true,scale_parameter=true", TAKEN, .when = "optim=adafactor", .sets = "adafactor_scale_parameter=true adafactor_relative_step=true" },
+    { .key = "optim_args", .value = "scale_parameter=true scale_parameter=true,relative_step=false", TAKEN, .when = "optim=adafactor", .sets = "adafactor_scale_parameter=true" },
     NOT_ON("optim_args optim_target_modules", "optimizers here have no such arguments"),
     SCHEDULE_ROWS("lr_scheduler_type"),
     SAME("lr_scheduler_kwargs.min_lr_rate lr_scheduler_kwargs.min_lr_ratio", "min_lr_ratio"),
@@ -146,7 +204,7 @@ static const struct import_row rows[] = {
     { .key = "ignore_data_skip", .value = "@on", DIFFERS, .why = "a resume goes on with the next sample" },
     { .key = "torch_compile", .value = "@on", DECIDED, .why = "there is nothing to compile" },
     { .key = "do_predict", .value = "@on", DIFFERS, .why = "train trains; trireme eval and generate use the model" },
-    NOT_ON("use_galore use_badam use_apollo", "adamw, lion, muon and sgd are here"),
+    NOT_ON("use_galore use_badam use_apollo", "adafactor, adamw, lion, muon and sgd are here"),
     { .key = "use_muon", .value = "@on", TAKEN, .sets = "optim=muon" },
     { .key = "use_muon", DECIDED, .why = "off" },
     { .key = "include_for_metrics batch_eval_metrics", .value = "@on", DIFFERS, .why = "the evaluation loss is the metric" },

@@ -78,6 +78,8 @@ bool tr_row_has_key(const struct import_row *row, const char *path);
 /* Whether keys of rows lie below the path: an empty map of theirs. */
 bool tr_rows_have_section(const struct tool *tool, const char *path);
 void tr_import_leaf(struct tr_import *im, const struct tree *t, const struct leaf *leaf);
+/* One row, for a row_fn that decides whether it applies. */
+void tr_import_row(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row);
 void tr_import_absent(struct tr_import *im, const struct tree *t); /* defaults of the tool that are not ours */
 
 /* ---- items (open.c) ---- */

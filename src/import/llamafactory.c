@@ -13,6 +13,7 @@ static bool is_llamafactory(const struct tree *t)
            (tr_tree_find(t, "template") != NULL &&
             (tr_tree_find(t, "cutoff_len") != NULL || tr_tree_find(t, "model_name_or_path") != NULL)) ||
            (tr_tree_find(t, "model_class") != NULL && tr_tree_find(t, "train_dataset") != NULL) ||
+           (tr_tree_find(t, "model") != NULL && tr_tree_find(t, "peft_config.name") != NULL) ||
            (tr_tree_find(t, "model_name_or_path") != NULL && tr_tree_find(t, "export_dir") != NULL);
 }
 
@@ -182,6 +183,49 @@ static void take_datasets(struct tr_import *im, const struct tree *t, const stru
     free(text);
 }
 
+/* An entry "NAME: {path, converter, size}" of such a list. False: its records are of another kind. */
+static bool take_listed(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                        const struct import_row *row, const struct tree *list, const struct leaf *file)
+{
+    char name[128], part[32], path[TR_PATH_MAX];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(file->path, "."), file->path);
+    const struct leaf *kind = member(list, name, "converter"), *size = member(list, name, "size");
+    const char *why = size != NULL ? "the first records, not a random choice" : NULL;
+    struct source s;
+    if (kind == NULL || !tr_words_match("alpaca sharegpt", kind))
+        return false;
+    tr_source_open(&s);
+    snprintf(part, sizeof part, "[:%s]", size != NULL ? size->text : "");
+    s.split = size != NULL ? part : NULL;
+    tr_source_give(&s, im, t, leaf, size != NULL ? TR_IMPORT_DIFFERS : row->verdict, row->sets,
+                   tr_import_locate(t, file->text, path) ? path : file->text, why);
+    tr_source_close(&s);
+    return true;
+}
+
+/* The second generation of files names a file that lists its data sets. */
+static void take_list(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
+{
+    char path[TR_PATH_MAX];
+    struct tree list = { .path = path, .kept = &im->kept };
+    char *text = NULL;
+    size_t n = 0, n_entries = 0;
+    bool is_read = tr_text_like("*.y*ml", 6, leaf->text) && tr_import_locate(t, leaf->text, path) &&
+                   tr_file_read(path, IMPORT_FILE_MAX, &text, &n) == TR_OK && tr_tree_read(&list, text, n) == TR_OK;
+    for (size_t i = 0; is_read && i < list.n_leaves; i++)
+        if (tr_text_like("*.path", 6, list.leaves[i].path)) {
+            is_read = take_listed(im, t, leaf, row, &list, &list.leaves[i]);
+            n_entries++;
+        }
+    tr_error_clear();
+    if (!is_read || n_entries == 0)
+        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL,
+                      "a YAML file with data sets of the converters alpaca and sharegpt is read; name other files with "
+                      "data");
+    free(list.leaves);
+    free(text);
+}
+
 #define PREF          "with stage dpo: the loss of pairs"
 #define KEEP_TEMPLATE "this built-in template is used; leave it out and the model's own is"
 
@@ -226,7 +270,8 @@ static const struct import_row rows[] = {
     { .key = "pissa_init", .value = "@on", DIFFERS, .sets = "init_lora_weights=pissa", .why = "with exact singular vectors" },
     IDLE("pissa_iter pissa_convert create_new_adapter adapter_folder offload_folder", "an adapter is written as PEFT converts it"),
     { .key = "quantization_bit", .value = "4", TAKEN, .sets = "load_in_4bit=true" },
-    { .key = "quantization_bit", CANNOT, .why = "bases are held in 16 or 4 bits, or in fp8: base_dtype fp8" },
+    { .key = "quantization_bit", .value = "8", DIFFERS, .sets = "base_dtype=fp8", .why = EIGHT_BITS },
+    { .key = "quantization_bit", CANNOT, .why = "bases are held in 16, 8 or 4 bits" },
     { .key = "quantization_method quantization_type", .value = "bnb bitsandbytes nf4", DECIDED, .why = "nf4, as bitsandbytes has it" },
     { .key = "quantization_type", .value = "fp4", TAKEN, .sets = "bnb_4bit_quant_type=fp4" },
     { .key = "quantization_method", CANNOT, .why = "a base is quantised as bitsandbytes does it" },
@@ -237,9 +282,10 @@ static const struct import_row rows[] = {
     IDLE("freeze_vision_tower freeze_multi_modal_projector freeze_language_model image_* video_* audio_*", "text only: there is nothing of the kind"),
 
     { .key = "dataset", TAKEN, .sets = "data", .apply = take_datasets },
+    { .key = "eval_dataset", .value = "*.yaml *.yml", TAKEN, .sets = "eval_data", .apply = take_list },
     { .key = "eval_dataset", TAKEN, .sets = "eval_data", .apply = take_datasets },
     IDLE("dataset_dir media_dir", "the directory of dataset_info.json"),
-    { .key = "train_dataset", CANNOT, .why = "name the files of its list with data" },
+    { .key = "train_dataset", TAKEN, .sets = "data", .apply = take_list },
     { .key = "cutoff_len", .value = "@absent", TAKEN, .sets = "sequence_length=2048", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },
     SAME("cutoff_len", "sequence_length"),
     SAME("max_samples", "max_samples"),
@@ -258,7 +304,8 @@ static const struct import_row rows[] = {
     { .key = "mix_strategy interleave_probs", CANNOT, .why = "write data PATH:WEIGHT for each source" },
     { .key = "val_size", .value = "@share", TAKEN, .sets = "eval_split" },
     { .key = "val_size", .value = "@on", CANNOT, .why = "eval_split is a share of the rows" },
-    IDLE("streaming buffer_size tokenized_path data_shared_file_system ignore_pad_token_for_loss preprocessing_num_workers preprocessing_batch_size eval_num_beams dataset_shards eval_on_each_dataset", "rows are made once, before step 0"),
+    SAME("streaming", "streaming"),
+    IDLE("buffer_size tokenized_path data_shared_file_system ignore_pad_token_for_loss preprocessing_num_workers preprocessing_batch_size eval_num_beams dataset_shards eval_on_each_dataset", "rows are made once, before step 0"),
     { .key = "enable_thinking", .value = "true", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":true}", .why = "a variable of the chat template, which decides what it means" },
     { .key = "enable_thinking", .value = "false", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":false}", .why = "a variable of the chat template, which decides what it means" },
     { .key = "tool_format preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
@@ -270,7 +317,8 @@ static const struct import_row rows[] = {
     { .key = "fp8", .value = "@on", TAKEN, .sets = "fp8=true" },
     IDLE("fp8_backend fp8_enable_fsdp_float8_all_gather", "products are made by the engine's own kernels"),
     { .key = "rope_scaling", .value = "@on", CANNOT, .why = "config.json of the model says it" },
-    NOT_ON("resize_vocab add_tokens add_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
+    SAME("resize_vocab", "resize_vocab"),
+    NOT_ON("add_tokens add_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
     { .key = "tensor_model_parallel_size", TAKEN, .sets = "tp" },
     { .key = "pipeline_model_parallel_size", TAKEN, .sets = "pp" },
     { .key = "context_parallel_size cp_size", TAKEN, .sets = "cp" },
@@ -291,8 +339,14 @@ static const struct import_row rows[] = {
     IDLE("galore_* apollo_* badam_* asft_* kt_* kt_config.* eaft_*", "without its switch it has no effect"),
     IDLE("plot_loss compute_accuracy include_effective_tokens_per_second flash_attn enable_liger_kernel use_unsloth use_unsloth_gc upcast_layernorm upcast_lmhead_output use_reentrant_gc use_v1_kernels infer_backend infer_dtype sample_backend print_param_status disable_shuffling use_swanlab swanlab_* ray_* master_addr master_port placement_strategy resources_per_worker use_ray moe_aux_loss_coef", "there is nothing to choose"),
     { .key = "disable_shuffling", .value = "@on", DIFFERS, .why = "the order is random" },
+    { .key = "train_from_scratch", .value = "@on", CANNOT, .why = "trireme init --config CONFIG.json writes a model with new weights" },
+    { .key = "split_special_tokens", .value = "@on", CANNOT, .why = "names of special tokens in a text are those tokens" },
+    NOT_ON("block_diag_attn use_mca hyper_parallel_args ld_alpha", "there is nothing like it here"),
+    { .key = "enable_torch_profiler", .value = "@on", DIFFERS, .why = "--profile N makes a timeline from step N on" },
+    IDLE("profiler_* profile_modules use_kv_cache ms_hub_token om_hub_token quantization_device_map crop_to_patches use_audio_in_video vllm_* sglang_* compute_dtype device_map model_max_length length_penalty skip_special_tokens download_mode", "there is nothing to choose"),
+    { .key = "task task_dir lang n_shot save_dir batch_size", .value = "@on", CANNOT, .why = "not a training: trireme eval" },
     { .key = "export_*", .value = "@on", CANNOT, .why = "not a training: trireme ckpt merge ADAPTER --output DIR" },
-    { .key = "max_new_tokens do_sample temperature top_p top_k num_beams", DECIDED, .why = "trireme generate and chat take it" },
+    { .key = "max_new_tokens max_length repetition_penalty do_sample temperature top_p top_k num_beams", DECIDED, .why = "trireme generate and chat take it" },
 
     /* its second generation of files */
     IDLE("model_class", "the model's config.json says it"),

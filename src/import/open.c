@@ -110,12 +110,20 @@ enum tr_import_verdict tr_import_verdict_of(const char *tool, const char *key)
     return row != NULL ? row->verdict : TR_IMPORT_UNKNOWN;
 }
 
+/* An option, or a key below one whose value is a map. */
+static bool is_ours(const struct tr_import_target *target, const char *path)
+{
+    char head[IMPORT_KEY_MAX];
+    snprintf(head, sizeof head, "%.*s", (int)strcspn(path, ".["), path);
+    return target->is_option(target->ctx, path) || target->is_option(target->ctx, head);
+}
+
 /* Keys that are no options of ours and that the tool has. */
 static size_t count_foreign(const struct tree *t, const struct tool *tool, const struct tr_import_target *target)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n_leaves; i++)
-        n += !target->is_option(target->ctx, t->leaves[i].path) && row_of(tool, t->leaves[i].path) != NULL;
+        n += !is_ours(target, t->leaves[i].path) && row_of(tool, t->leaves[i].path) != NULL;
     return n;
 }
 

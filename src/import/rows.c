@@ -119,10 +119,25 @@ static bool holds(const char *when, const struct tree *t)
     return true;
 }
 
-/* 5e8 and 8.0 are whole numbers for options that want those. */
+/* 500_000, as YAML 1.1 reads it. */
+static bool has_groups(const char *text)
+{
+    size_t n = strlen(text);
+    return n != 0 && strspn(text, "0123456789_") == n && text[0] != '_' && text[n - 1] != '_' && strchr(text, '_');
+}
+
+/* 5e8, 8.0 and 500_000 are whole numbers for options that want those. */
 static void plain_number(const char *text, char *out, size_t n_out)
 {
     double v = 0;
+    if (has_groups(text)) {
+        size_t n = 0;
+        for (; *text != '\0' && n + 1 < n_out; text++)
+            if (*text != '_')
+                out[n++] = *text;
+        out[n] = '\0';
+        return;
+    }
     bool is_number = strpbrk(text, "eE.") != NULL && tr_parse_real(text, &v) == TR_OK;
     tr_error_clear();
     if (is_number && v == (double)(int64_t)(fabs(v) < 1e15 ? v : 0.5) && fabs(v) < 1e15)
@@ -238,6 +253,11 @@ static bool apply_row(struct tr_import *im, const struct tree *t, const struct l
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
     free(p);
     return is_fit || !row->or_next;
+}
+
+void tr_import_row(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
+{
+    (void)apply_row(im, t, leaf, row);
 }
 
 bool tr_rows_have_section(const struct tool *tool, const char *path)

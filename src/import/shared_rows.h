@@ -7,6 +7,9 @@
 /* What is paged lives on the host as far as the memory asks for it. */
 #define PAGED " offload_optimizer=cpu offload_share=auto"
 
+/* load_in_8bit of bitsandbytes. */
+#define EIGHT_BITS "frozen linears are held as 8-bit floats with a scale for each 128, not as LLM.int8"
+
 /* DeepSpeed and FSDP offload parameters that ranks share. */
 #define PARAMS_STAY                                                                                                    \
     "parameters stay on the device; frozen ones stream from the host with zero 2 or less (--offload_param cpu)"

@@ -1,5 +1,5 @@
 /* trl.c - SFTConfig, ModelConfig and script arguments of TRL; the rest of its names are TrainingArguments. */
-#include "import/import_impl.h"
+#include "import/shared_rows.h"
 
 static bool is_trl(const struct tree *t)
 {
@@ -19,6 +19,7 @@ static bool is_trl(const struct tree *t)
 static const struct import_row rows[] = {
     { .key = "gradient_checkpointing activation_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .why = "TRL's default" },
     { .key = "bf16", .value = "@absent", TAKEN, .sets = "dtype=bfloat16", .when = "!fp16=true", .why = "TRL's default" },
+    { .key = "dtype torch_dtype", DECIDED, .when = "bf16=@absent;fp16=@absent", .why = "bf16 is TRL's default" },
     { .key = "learning_rate", .value = "@absent", TAKEN, .sets = "learning_rate=2e-5", .why = "SFTConfig's default" },
     { .key = "max_length max_seq_length", .value = "@absent", TAKEN, .sets = "sequence_length=1024", .why = "SFTConfig's default" },
     SAME("max_length max_seq_length", "sequence_length"),
@@ -26,10 +27,11 @@ static const struct import_row rows[] = {
     { .key = "truncation_mode", CANNOT, .why = "long_documents is fit, split, cut, drop or refuse" },
     { .key = "dataset_name", DIFFERS, .sets = "data", .why = "a file, a directory or a glob: hub names are downloaded first" },
     { .key = "dataset_config dataset_train_split", .value = "train default main", DECIDED, .why = "all of data is trained on" },
-    { .key = "dataset_config", CANNOT, .why = "name the files of this part with data" },
+    { .key = "dataset_config", DIFFERS, .why = "a directory with several data sets is refused: name the files of this part with data" },
     { .key = "dataset_train_split", CANNOT, .why = "name the files of this split with data" },
     { .key = "dataset_test_split", DIFFERS, .why = "name the files to evaluate on with eval_data, or write eval_split" },
-    IDLE("dataset_streaming dataset_num_proc dataset_batch_size dataset_kwargs dataset_kwargs.* shuffle_dataset eval_packing padding_free pad_to_multiple_of pad_token ignore_bias_buffers use_mps dataset_prepared_path", "rows are made once, before step 0, and shuffled"),
+    SAME("dataset_streaming", "streaming"),
+    IDLE("dataset_num_proc dataset_batch_size dataset_kwargs dataset_kwargs.* shuffle_dataset eval_packing padding_free pad_to_multiple_of pad_token ignore_bias_buffers use_mps dataset_prepared_path", "rows are made once, before step 0, and shuffled"),
     SAME("dataset_text_field", "text_key"),
     { .key = "packing", .value = "@off", TAKEN, .sets = "packing=none" },
     { .key = "packing", .value = "@absent", TAKEN, .sets = "packing=none", .why = "TRL's default" },
@@ -63,7 +65,7 @@ static const struct import_row rows[] = {
     IDLE("lora_r lora_alpha lora_dropout lora_target_modules lora_modules_to_save use_rslora use_dora lora_task_type", "without use_peft there is no adapter"),
     NOT_ON("lora_target_parameters", "adapters are of linears and embeddings"),
     { .key = "load_in_4bit", .value = "@on", TAKEN, .sets = "load_in_4bit=true" },
-    NOT_ON("load_in_8bit", "bases are held in 16 or 4 bits, or in fp8: base_dtype fp8"),
+    { .key = "load_in_8bit", .value = "@on", DIFFERS, .sets = "base_dtype=fp8", .why = EIGHT_BITS },
     { .key = "use_bnb_nested_quant", .value = "@on", TAKEN, .sets = "bnb_4bit_use_double_quant=true" },
     IDLE("bnb_4bit_quant_storage bnb_4bit_compute_dtype", "all of a run computes in dtype"),
     { .key = "beta", TAKEN, .sets = "beta", .when = "loss_type=kto apo_zero_unpaired" },

@@ -165,7 +165,7 @@ CASES = [
     ("old stage", ds(train_batch_size=8, zero_optimization=True), {"train_batch_size": 8, "zero": 1, "max_grad_norm": 0}, [], [], []),
     ("offload", ds(train_batch_size="auto", gradient_clipping=1.0,
                    zero_optimization={"stage": 3, "offload_param": {"device": "none", "pin_memory": True}, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}),
-     {"zero": 3, "max_grad_norm": 1}, [], ["zero_optimization.offload_optimizer.device"], []),
+     {"zero": 3, "max_grad_norm": 1, "offload_optimizer": "nvme:/x"}, [], [], []),
     ("numbers as text", ds(train_micro_batch_size_per_gpu="8", gradient_accumulation_steps=4.0, gradient_clipping="1e0", steps_per_print=2e3),
      {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "max_grad_norm": 1, "logging_steps": 2000}, [], [], []),
     ("optimizer", ds(train_batch_size=16, optimizer={"type": "Adam", "params": {"lr": 1e-3, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
@@ -309,6 +309,24 @@ test_datasets:
      {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "packing": "none", "recompute": "block",
       "data": [{"path": "lfdata/t.jsonl", "roles": {"user": "client", "assistant": "bot"}, "columns": {"messages": "dialog", "tools": "functions"},
                 "message": {"role": "who", "content": "what"}}, "lfdata/p.jsonl"]}, [], ["dataset"], []),
+
+    ("axolotl variables", {"a.yaml": AX.replace("2048", "500_000") + "chat_template_kwargs:\n  enable_thinking: False\n  reasoning_effort: high\n  budget: 128\n"
+                                     "default_system_message: Be brief.\ndevice: cuda:0\n"},
+     without(AX_OUT, sequence_length=500000, chat_template_kwargs={"enable_thinking": False, "reasoning_effort": "high", "budget": 128},
+             data=[{"path": "a.jsonl", "system": "Be brief."}]), [], [], []),
+    ("axolotl 8 bits", {"a.yaml": AX + "adapter: lora\nload_in_8bit: true\nlora_r: 64\nlora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n"
+                                  "gradient_checkpointing_kwargs:\n  use_reentrant: false\nresize_token_embeddings_to_32x: true\nunfrozen_parameters:\n  - ^model.language_model.*\n"},
+     without(AX_OUT, finetuning_type="lora", base_dtype="fp8", lora_r=64, lora_target_modules=["all-linear"]), ["load_in_8bit", "resize_token_embeddings_to_32x"], [], []),
+    ("llama-factory lists", {"+list.yaml": "one:\n  path: one.json\n  source: local\n  converter: alpaca\ntwo:\n  path: two.jsonl\n  converter: sharegpt\n  size: 500\n",
+                             "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\nmicro_batch_size: 1\ncutoff_len: 2048\noutput_dir: o\n"},
+     {"model": "m", "data": ["one.json", "two.jsonl#[:500]"], "per_device_train_batch_size": 1, "sequence_length": 2048, "output": "o"}, ["train_dataset"], [], []),
+    ("a dtype", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndtype: bfloat16\nlogging_first_step: true\n"}, {"output": "o", "model": "m", "dtype": "bfloat16"}, [], [], []),
+    ("a dtype and bf16", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ntorch_dtype: float32\nbf16: true\nlogging_first_step: true\n"},
+     {"output": "o", "model": "m", "dtype": "bfloat16"}, [], [], []),
+    ("deepspeed below llama-factory", {"+ds2.json": {"zero_optimization": {"stage": 2}, "steps_per_print": 2000},
+                                       "a.yaml": "stage: sft\nfinetuning_type: full\nmodel_name_or_path: m\noutput_dir: o\nlogging_steps: 10\ndeepspeed: ds2.json\nmax_length: 64\n"},
+     {"finetuning_type": "full", "model": "m", "output": "o", "logging_steps": 10, "sequence_length": 2048, "packing": "none", "recompute": "block", "zero": 2,
+      "max_grad_norm": 0}, [], [], []),
 
     ("torchtune columns", {"a.yaml": (TUNE % ("", "fp32")).replace("  packed: False\n", "  packed: False\n  column_map: {input: q, output: a}\n  new_system_prompt: Be brief.\n")},
      without(TUNE_OUT, dtype="fp32", data=[{"path": "a.jsonl", "format": "alpaca", "columns": {"instruction": "q", "output": "a", "input": None}, "system": "Be brief."}]),

@@ -94,6 +94,13 @@ static void every_field_of_the_trainers_has_a_verdict(void **state)
     every_key_of(TR_SOURCE_DIR "/tests/import/names.txt", 250);
 }
 
+/* Recorded by schemas.py from the sources of the tools. */
+static void every_key_of_the_schemas_has_a_verdict(void **state)
+{
+    (void)state;
+    every_key_of(TR_SOURCE_DIR "/tests/import/schemas.txt", 1100);
+}
+
 static void the_page_is_what_the_tables_say(void **state)
 {
     (void)state;
@@ -188,10 +195,10 @@ static void a_key_may_be_skipped(void **state)
 static void an_option_that_is_not_here_cannot_be_had(void **state)
 {
     (void)state;
-    static const char text[] = "{\"zero_optimization\": {\"stage\": 1}, \"steps_per_print\": 5}";
+    static const char text[] = "{\"zero_optimization\": {\"stage\": 1}, \"train_batch_size\": 5}";
     assert_int_equal(open_text(text, sizeof text - 1, NULL), TR_OK);
-    assert_int_equal(item("steps_per_print")->verdict, TR_IMPORT_CANNOT);
-    assert_string_equal(item("steps_per_print")->why, "there is no option logging_steps here");
+    assert_int_equal(item("train_batch_size")->verdict, TR_IMPORT_CANNOT);
+    assert_string_equal(item("train_batch_size")->why, "there is no option train_batch_size here");
 }
 
 static void anchors_are_written_out(void **state)
@@ -238,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_key_of_the_examples_has_a_verdict, teardown),
         cmocka_unit_test_teardown(every_field_of_the_trainers_has_a_verdict, teardown),
+        cmocka_unit_test_teardown(every_key_of_the_schemas_has_a_verdict, teardown),
         cmocka_unit_test_teardown(the_page_is_what_the_tables_say, teardown),
         cmocka_unit_test_teardown(files_show_whose_they_are, teardown),
         cmocka_unit_test_teardown(items_have_lines_and_verdicts, teardown),
