@@ -4,13 +4,14 @@
  *
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
  *   vocab 50304 (of gpt2), dropout 0 (percent), rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a
- * document; 0 = a row), lora 0 (rank of an adapter on all linears), dtype float32, grad,
+ * document; 0 = a row), lora 0 (rank of an adapter on all linears), lora_dropout 0 (percent), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * optim8 0 (1: moments of 8 bits), fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3:
  * as fp4), offload 0 (percent of the optimizer's state on the host), offload_param 0 (percent of frozen parameters on
  * the host), stow 0 (1: saved activations on the host), profile 0, graph 1 (cuda: replay steps), curve 0 (1: all
- * losses), hash 0 (1: of the weights after the last step). In the result: used, bytes in use on the GPU; beside, those
- * of no arena; cpu_s, the processor time of a step, of all threads; skipped, updates that float16 left out.
+ * losses), hash 0 (1: of the weights after the last step), warm 3 (steps before those that count). In the result: used,
+ * bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time of a step, of all threads; skipped,
+ * updates that float16 left out.
  */
 #include "bench_rig.h"
 #include "exec/exec_impl.h" /* kernels are timed one by one */
@@ -98,25 +99,26 @@ int main(int argc, char **argv)
     struct rig r = { 0 };
     double seconds[256], first = 0, loss = 0, cpu = 0;
     char hex[33] = "";
-    int64_t start = tr_clock_us(), steps = tr_max64(1, tr_min64(256, arg_number(argc, argv, "steps", "8")));
+    int64_t start = tr_clock_us(), steps = tr_max64(1, tr_min64(256, arg_number(argc, argv, "steps", "8"))),
+            warm = arg_number(argc, argv, "warm", "3");
     struct rig_shape s = arg_shape(argc, argv);
     bool is_cuda = s.opt.has_own_memory, is_curve = arg_number(argc, argv, "curve", "0") != 0;
     struct tr_step_result result = { 0 };
     TR_TRY(rig_open(&r, &s));
-    r.e->may_record = arg_number(argc, argv, "graph", is_cuda ? "1" : "0") != 0;
+    r.e->may_record &= arg_number(argc, argv, "graph", is_cuda ? "1" : "0") != 0; /* never with copies to the host */
     double ready = seconds_since(start), peak = is_cuda ? r.dev.peak_flops : tr_gemm_peak(r.pool);
     fprintf(stderr, "ready after %.3f s, %.2f GiB\n", ready, (double)r.dev.reserved_bytes / 0x1p30);
-    for (int64_t i = 0; i < steps + 3; i++) { /* three to warm up */
+    for (int64_t i = 0; i < steps + warm; i++) {
         int64_t at = tr_clock_us();
         clock_t cpu_start = clock();
-        TR_TRY(rig_step(&r, i, steps + 3, &result));
+        TR_TRY(rig_step(&r, i, steps + warm, &result));
         loss = result.loss_sum / (double)r.n_tokens;
         first = i == 0 ? seconds_since(start) : first;
         if (i < 4 || is_curve)
             fprintf(stderr, "step %" PRId64 ": %.1f ms, loss %.6f\n", i, seconds_since(at) * 1e3, loss);
-        if (i >= 3)
-            seconds[i - 3] = seconds_since(at);
-        cpu += i >= 3 ? (double)(clock() - cpu_start) / CLOCKS_PER_SEC / (double)steps : 0;
+        if (i >= warm)
+            seconds[i - warm] = seconds_since(at);
+        cpu += i >= warm ? (double)(clock() - cpu_start) / CLOCKS_PER_SEC / (double)steps : 0;
         double now = is_cuda ? peak : tr_gemm_peak(r.pool); /* the machine's best in this very run */
         peak = now > peak ? now : peak;
     }

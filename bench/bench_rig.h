@@ -33,7 +33,7 @@ struct rig_shape {
     const char *model, *device;
     int64_t vocab, dropout;     /* vocab: of GPT-2 124M; dropout: percent */
     int64_t rows, length, pack; /* pack: tokens of a document; 0 = a row */
-    int64_t lora;               /* rank of an adapter on all linears; 0 = all weights learn */
+    int64_t lora, lora_dropout; /* rank of an adapter on all linears; 0 = all weights learn. Percent */
     int n_threads;
     enum rig_base base;            /* what all parameters but vectors are */
     struct tr_compile_options opt; /* n_micro, dtypes, recompute, column and the like; sizes are filled in */
@@ -76,14 +76,15 @@ static inline enum tr_status rig_config(const struct rig_shape *s, cJSON **out)
 }
 
 /* LoRA on every linear, as torch_lean.py has it. */
-static inline enum tr_status rig_adapt(struct tr_model *m, int64_t rank)
+static inline enum tr_status rig_adapt(struct tr_model *m, int64_t rank, int64_t dropout)
 {
-    char text[160];
+    char text[192];
     struct tr_adapter *a = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(tr_format(text, sizeof text,
-                     "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":\"all-linear\"}", (int)rank,
-                     2 * (int)rank));
+                     "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"lora_dropout\":%.2f,"
+                     "\"target_modules\":\"all-linear\"}",
+                     (int)rank, 2 * (int)rank, (double)dropout / 100));
     TR_TRY(tr_adapter_parse(text, strlen(text), "lora", &a));
     TR_TRY(tr_adapt(m, a, true));
 out:
@@ -97,7 +98,7 @@ static inline enum tr_status rig_freeze(struct rig *r, const struct rig_shape *s
     static const enum tr_packed packed[] = {
         [RIG_LEARNS] = TR_NOT_PACKED, [RIG_FROZEN] = TR_NOT_PACKED, [RIG_NF4] = TR_PACKED_NF4, [RIG_FP4] = TR_PACKED_FP4
     };
-    enum tr_status st = s->lora > 0 ? rig_adapt(r->m, s->lora) : TR_OK;
+    enum tr_status st = s->lora > 0 ? rig_adapt(r->m, s->lora, s->lora_dropout) : TR_OK;
     if (st != TR_OK || (s->base == RIG_LEARNS && s->lora == 0))
         return st;
     r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
@@ -217,8 +218,8 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
     return d;
 }
 
-/* [CONFIG.json|gpt2] vocab dropout rows length micro threads pack lora dtype grad state device recompute fuse fp8
- * any_order optim8 offload offload_param stow, with the defaults that bench_gpu.c names. */
+/* [CONFIG.json|gpt2] vocab dropout rows length micro threads pack lora lora_dropout dtype grad state device recompute
+ * fuse fp8 any_order optim8 offload offload_param stow, with the defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
@@ -234,6 +235,7 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),
         .lora = arg_number(argc, argv, "lora", "0"),
+        .lora_dropout = arg_number(argc, argv, "lora_dropout", "0"),
         .n_threads = (int)arg_number(argc, argv, "threads", "2"),
         .base = (enum rig_base)tr_min64(RIG_FP4, arg_number(argc, argv, "base", "0")),
         .opt = { .optim = arg_number(argc, argv, "optim8", "0") ? &tr_adamw8 : &tr_adamw,

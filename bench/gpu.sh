@@ -19,11 +19,12 @@
 #     torch           180    200   the peer's rows (torch_train.py)
 #   families          120    300   shapes that each engine of attention takes: packed documents, windows, caps, dropout, heads of 256
 #   lean              500    560   adapters on a base in bf16 and in 4 bits, and the peer's rows (torch_lean.py; PEERS: where bitsandbytes and liger are)
+#   offload           900    560   in two calls or more, by TR_CASES: optimizer state, a streamed base and activations on the host, beside the same without; 8-bit moments; rows of 128k tokens
 #   checks            400          down to curves side by side
 #     ops              30    200   the op case table against the CPU reference, twice for the same bits; attention blocks
-#     golden           30    150   golden models on the GPU, with adapters and with bases in 4 bits too
+#     golden           60    250   golden models on the GPU, with adapters and with bases in 4 bits too
 #     strategies      220    420   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
-#     pipelines        90    200   `launch` of two ranks that share the GPU, every pipeline schedule with one micro-batch and with two, dense, LoRA, QLoRA: one rank's losses
+#     pipelines        90    300   `launch` of two ranks that share the GPU, every pipeline schedule with one micro-batch and with two, dense, LoRA, QLoRA: one rank's losses
 #     bits             60    300   20 runs of 8 steps: weights, loss and norm the same
 #     gradients        60    300   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8; beside PyTorch's
 #     curves          150    420   200 steps on the same data and weights: bf16, fp16, fp8, fp32, PyTorch bf16, CPU fp32
@@ -38,7 +39,7 @@ bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
 IFS=' ' read -r -a only <<<"${TR_OPS:-}"
-declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [pipelines]=200 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300
+declare -A limit=([ops]=200 [golden]=250 [strategies]=420 [pipelines]=300 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300 [offload]=560
     [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
@@ -226,7 +227,7 @@ part_steps() {
         [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
         [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
         # shellcheck disable=SC2086
-        within 60 "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
+        within "${TR_LIMIT:-60}" "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
             >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; continue; }
         { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
         v() { value "$1" "$out/step.txt"; }
@@ -253,6 +254,7 @@ llama-8b-qlora     qlora,llama-8b,4,2048,liger      lora=16 base=2
 llama-8b-lora-re   lora,llama-8b,4,2048,liger,ckpt  lora=16 recompute=2
 llama-8b-qlora-re  qlora,llama-8b,4,2048,liger,ckpt lora=16 base=2 recompute=2
 llama-8b-lora-fp8  -                                lora=16 fp8=1
+llama-8b-lora-drop -                                lora=16 lora_dropout=5
 '
 part_lean() {
     rows=$(sed 's, lora=, bench/models/llama-8b.json rows=4 length=2048 lora=,' <<<"$lean") part_steps
@@ -264,6 +266,27 @@ part_lean() {
         within 100 "$python" "$pack/torch_lean.py" ${peer//,/ } >>"$out/lean.txt" 2>&1 || say "- torch $peer: failed or over its time"
     done <<<"$lean"
     grep PEER "$out/lean.txt" | sed 's/^/- /' | tee -a "$out/results.txt"
+}
+offload='
+llama-8b-66k         - bench/models/llama-8b.json rows=4 micro=4 length=4096 grad=bfloat16 recompute=2
+llama-8b-66k-host    - bench/models/llama-8b.json rows=16 length=4096 grad=bfloat16 recompute=2 offload=100
+llama-8b-16k         - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2
+llama-8b-16k-host    - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2 offload=100
+llama-8b-33k-b16     - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2
+llama-8b-33k-b16-h   - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100
+qwen-14b-33k-b16-h   - bench/models/qwen-14b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100
+llama-70b-quarter    - CUT rows=2 length=4096 lora=16 base=2 recompute=2
+llama-70b-quarter-h  - CUT rows=2 length=4096 lora=16 base=2 recompute=2 offload_param=100 stow=1
+llama-8b-128k        - bench/models/llama-8b.json rows=1 length=131072 lora=16 base=2 recompute=2 stow=1 warm=1 steps=1
+llama-1b-adamw       - bench/models/llama-1b.json rows=8 length=2048 profile=1
+llama-1b-adamw8      - bench/models/llama-1b.json rows=8 length=2048 optim8=1 profile=1
+'
+# A quarter of the layers of a 70B: what a layer costs, and whether its copy hides, does not depend on how many there are.
+part_offload() {
+    mkdir -p "$work"
+    sed 's/"num_hidden_layers":80/"num_hidden_layers":20/' bench/models/llama-70b.json >"$work/llama-70b-20.json"
+    TR_PROFILE=${TR_PROFILE:-0} TR_STEPS=${TR_STEPS:-3} TR_LIMIT=${TR_LIMIT:-170} rows=${offload//CUT/$work/llama-70b-20.json} part_steps
+    grep -E '^(==|  adamw)' "$out/steps.txt" | grep -B 1 '  adamw'
 }
 part_torch() {
     local name peer args
