@@ -164,10 +164,38 @@ static enum tr_status list_member(const cJSON *record, const char *key, bool is_
     return TR_OK;
 }
 
+/* Masks that other tools write beside ids (TRL, Megatron): 1 where a token has a loss. All of a record count. */
+static const char *const loss_masks[] = { "completion_mask", "assistant_masks", "loss_mask" };
+enum { N_LOSS_MASKS = TR_COUNT_OF(loss_masks) };
+
+static enum tr_status read_loss_masks(const cJSON *record, int n, const cJSON **out)
+{
+    for (int i = 0; i < N_LOSS_MASKS; i++) {
+        TR_PASS(list_member(record, loss_masks[i], false, &out[i]));
+        if (out[i] && cJSON_GetArraySize(out[i]) != n)
+            return tr_fail(TR_USAGE, "\"%s\" is not as long as the %d \"input_ids\"", loss_masks[i], n);
+        out[i] = out[i] ? out[i]->child : NULL;
+    }
+    return TR_OK;
+}
+
+/* Moves each mask on by one token. */
+static enum tr_status next_of_masks(const cJSON **mask, int at, bool *is_target)
+{
+    for (int i = 0; i < N_LOSS_MASKS; i++) {
+        bool is_number = cJSON_IsNumber(mask[i]) && (mask[i]->valuedouble == 0 || mask[i]->valuedouble == 1);
+        if (mask[i] && !is_number && !cJSON_IsBool(mask[i]))
+            return tr_fail(TR_USAGE, "\"%s\" at %d is neither 0 nor 1; a token has a loss or none", loss_masks[i], at);
+        *is_target &= !mask[i] || (is_number ? mask[i]->valuedouble == 1 : cJSON_IsTrue(mask[i]));
+        mask[i] = mask[i] ? mask[i]->next : NULL;
+    }
+    return TR_OK;
+}
+
 /* attention_mask is optional and must be all 1, because padding inside a row would be trained on. */
 enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    const cJSON *ids, *labels, *attention;
+    const cJSON *ids, *labels, *attention, *masks[N_LOSS_MASKS];
     int at = 0;
     (void)r;
     TR_PASS(list_member(record, "input_ids", true, &ids));
@@ -178,6 +206,7 @@ enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, 
         return tr_fail(TR_USAGE, "\"input_ids\" is empty");
     if ((labels && cJSON_GetArraySize(labels) != n) || (attention && cJSON_GetArraySize(attention) != n))
         return tr_fail(TR_USAGE, "\"labels\" or \"attention_mask\" is not as long as the %d \"input_ids\"", n);
+    TR_PASS(read_loss_masks(record, n, masks));
     const cJSON *label = labels ? labels->child : NULL, *seen = attention ? attention->child : NULL;
     for (const cJSON *id = ids->child; id; id = id->next, at++) {
         if (!is_id(id))
@@ -187,6 +216,7 @@ enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, 
             return tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at);
         if (seen && !(cJSON_IsNumber(seen) && seen->valuedouble == 1))
             return tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at);
+        TR_PASS(next_of_masks(masks, at, &is_target));
         TR_PASS(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
         TR_PASS(tr_doc_mask(doc, is_target));
         label = label ? label->next : NULL;

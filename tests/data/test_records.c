@@ -23,6 +23,10 @@ static void shapes_are_detected_and_masked(void **state)
         { "{\"text\": \"abc<|endoftext|>\"}\n", "aBC!|", TR_SHAPE_TEXT, TR_PACK_STREAM },
         { "{\"prompt\": \"ask\", \"completion\": \"say<|endoftext|>\"}\n", "askSAY!|", TR_SHAPE_COMPLETION,
           TR_PACK_BESTFIT },
+        { "{\"input_ids\": [97, 98, 99, 100], \"completion_mask\": [0, 0, 1, 1], \"assistant_masks\": [1, 1, 0, "
+          "true]}\n"
+          "{\"input_ids\": [97, 98, 99], \"loss_mask\": [0, 1, 1], \"labels\": [97, -100, 99]}\n",
+          "abcD|abC|", TR_SHAPE_TOKENS, TR_PACK_BESTFIT },
         { "{\"input_ids\": [97, 98], \"labels\": null, \"attention_mask\": [1, 1]}\n", "aB|", TR_SHAPE_TOKENS,
           TR_PACK_BESTFIT },
     };
@@ -251,6 +255,10 @@ static void records_of_another_shape_are_skipped_with_line_and_reason(void **sta
         { "{\"input_ids\": [1, 2], \"labels\": [1]}", "not as long as the 2", "{\"input_ids\": [1, 2]}" },
         { "{\"input_ids\": [1, 2], \"labels\": [1, 9]}", "\"labels\" at 1", "{\"input_ids\": [1, 2]}" },
         { "{\"input_ids\": [1, 2], \"labels\": [1, -100]}", "no token of the record has a loss",
+          "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"completion_mask\": [1]}", "\"completion_mask\" is not as long as the 2",
+          "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"loss_mask\": [1, 0.5]}", "\"loss_mask\" at 1 is neither 0 nor 1",
           "{\"input_ids\": [1, 2]}" },
         { "{\"input_ids\": [1, 2], \"attention_mask\": [1, 0]}", "without padding", "{\"input_ids\": [1, 2]}" },
     };
