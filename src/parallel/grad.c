@@ -455,7 +455,7 @@ static enum tr_status evaluate_pairs(struct tr_program *p)
     struct tr_program *from = NULL;
     bool has_pairs = false;
     for (int i = 0; i < p->n_nodes; i++)
-        has_pairs |= p->node[i].op == TR_OP_DOC_SUMS;
+        has_pairs |= p->node[i].op == TR_OP_PAIR_LOSS;
     enum tr_status st = has_pairs ? tr_program_copy(p, &from) : TR_OK;
     if (!has_pairs || st != TR_OK)
         return st;
