@@ -216,6 +216,29 @@ static cJSON *text_targets(const struct tr_model *m, const char *const *item, si
     return out;
 }
 
+/* The same with layers_to_transform, which PEFT takes with a list only, and counts for suffixes only: the whole names. */
+static enum tr_status whole_targets(const struct tr_adapter *a, const struct tr_model *m, cJSON **out)
+{
+    struct tr_adapter_choice c;
+    cJSON *list = cJSON_CreateArray();
+    enum tr_status st = tr_adapter_choose(a, m, &c);
+    if (st != TR_OK) {
+        cJSON_Delete(list);
+        return st;
+    }
+    for (size_t i = 0; list && i < c.n; i++) {
+        cJSON *name = c.module[i].target.is_target ? cJSON_CreateString(c.module[i].target.module) : NULL;
+        if (c.module[i].target.is_target && !(name && cJSON_AddItemToArray(list, name))) {
+            cJSON_Delete(name);
+            cJSON_Delete(list);
+            list = NULL;
+        }
+    }
+    free(c.module);
+    *out = list;
+    return TR_OK;
+}
+
 /* What target_modules becomes: NULL with TR_OK is out of memory of cJSON. */
 static enum tr_status target_json(const struct tr_adapter *a, const struct tr_model *m, cJSON **out)
 {
@@ -228,6 +251,8 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
         *out = cJSON_CreateString(a->target.item[0]);
         return TR_OK;
     }
+    if (m->arch->wrapper && a->n_layers > 0)
+        return whole_targets(a, m, out);
     TR_TRY(tr_adapter_list(m, &l));
     TR_TRY(TR_ALLOC(item, l.n + a->target.n + 16, "the target modules"));
     for (size_t i = 0; a->is_all_linear && i < l.n; i++)
@@ -245,7 +270,7 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
     if (n >= SHORTEN_FROM)
         TR_TRY(shorten(&l, item, &n));
     qsort(item, n, sizeof *item, tr_by_text);
-    *out = m->arch->wrapper && a->n_layers == 0 ? text_targets(m, item, n) : cJSON_CreateStringArray(item, (int)n);
+    *out = m->arch->wrapper ? text_targets(m, item, n) : cJSON_CreateStringArray(item, (int)n);
 out:
     free(words);
     free(item);

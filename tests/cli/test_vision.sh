@@ -49,6 +49,12 @@ expect 0 "$TRIREME" train --model two "${run[@]}" --output next --max_steps 1
 # An adapter names modules of the text part only, and merges into a whole model.
 expect 0 "$TRIREME" train --model "$source_dir/tests/golden/mistral3" "${run[@]}" --output lora --max_steps 2 --lora_r 2 --lora_target_modules q_proj,v_proj
 grep -qF '"target_modules": "(model\\.language_model\\.(.*\\.)?)?(q_proj|v_proj)"' lora/adapter_config.json || fail "targets: $(grep -A3 target_modules lora/adapter_config.json)"
+expect 0 "$TRIREME" train --model "$source_dir/tests/golden/mistral3" "${run[@]}" --output layer --max_steps 1 --lora_r 2 --lora_target_modules q_proj --layers_to_transform 1
+python3 - <<'PY' || fail "targets of one layer: $(grep -A3 target_modules layer/adapter_config.json)"
+import json
+assert json.load(open("layer/adapter_config.json"))["target_modules"] == ["model.language_model.layers.1.self_attn.q_proj"]
+PY
+expect 0 "$TRIREME" train --model layer "${run[@]}" --output layer2 --max_steps 1
 expect 0 "$TRIREME" ckpt merge lora --output merged
 [ "$(grep -c vision_tower merged/model.safetensors.index.json)" = "$(python3 -c "
 import json, struct

@@ -91,13 +91,48 @@ def make_good():
     open("run.yaml", "w").write("model: model\ndata: [train.jsonl]\ntrain:\n  max_steps: 3\nlearning_rate: 1e-3\noutput: 'x'\n")
     open("groups.json", "w").write('[{"pattern": "*norm*", "lr_factor": 0.1, "weight_decay": 0}]')
     open("order.txt", "w").write("rank 0: F0 F1 B0 B1\nrank 1: F0 B0 F1 B1\n")
-    shutil.copy(f"{GOLDEN}/../../share/machines/usual.yaml", "usual.yaml")
+    shutil.copy(f"{GOLDEN}/../../share/machines/chips/h100.yaml", "chip.yaml")
+    make_later()
     run_good("data", "check", "--model", "model", "--data", "train.jsonl", *SMALL)
     cache = [f"{d}/{f}" for d, _, names in os.walk(os.environ["XDG_CACHE_HOME"]) for f in names if f.endswith(".trtok")]
     shutil.copy(cache[0], "tokens.trtok")
     os.chdir("..")
 
 
+def make_later():
+    """Pairs, labels, choices, prompts; files of other trainers; a saved data set; a model of text and images; a model in a hub's cache."""
+    write = lambda name, records: open(name, "w").write("".join(json.dumps(r) + "\n" for r in records))
+    write("prefs.jsonl", [{"prompt": f"oars {i}?", "chosen": "170.", "rejected": "7."} for i in range(8)])
+    write("labels.jsonl", [{"prompt": f"oars {i}?", "completion": "170.", "label": i % 2 == 0} for i in range(8)])
+    write("choices.jsonl", [{"context": "oars", "choices": ["170", "7"], "gold": i % 2} for i in range(4)])
+    write("asks.jsonl", [{"prompt": "oars"}, {"prompt": "banks"}])
+    os.makedirs("foreign")
+    for name, text in FOREIGN.items():
+        open(f"foreign/{name}", "w").write(text)
+    shutil.copytree(f"{GOLDEN}/../table/golden/saved", "saved")
+    shutil.copytree(f"{GOLDEN}/gemma3_vision", "vision")
+    shutil.copytree("model", "hub/models--org--name/snapshots/abc123")
+    os.makedirs("hub/models--org--name/refs")
+    open("hub/models--org--name/refs/main", "w").write("abc123")
+
+
+FOREIGN = {
+    "deepspeed.json": json.dumps({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 2, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+                                  "zero_optimization": {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "none"}},
+                                  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "eps": 1e-8}}}),
+    "trainer.json": json.dumps({"output_dir": "x", "per_device_train_batch_size": 2, "learning_rate": 2e-5, "lr_scheduler_kwargs": {"num_cycles": 2}, "fsdp": "", "bf16": True}),
+    "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nnum_machines: 2\nmixed_precision: bf16\n"
+                       "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
+    "axolotl.yaml": "base_model: model\ndatasets:\n  - &d\n    path: train.jsonl\n    type: completion\n    field: text\n  - *d\nadapter: lora\nlora_r: 8\n"
+                    "lora_target_modules: [q_proj]\nsequence_len: 32\nmicro_batch_size: 2\nnum_epochs: 1\noptimizer: adamw_torch\noutput_dir: x\nwandb_project:\n",
+    "llamafactory.yaml": "model_name_or_path: model\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: mine,other\ndataset_dir: foreign\ntemplate: qwen\ncutoff_len: 32\n"
+                         "max_steps: 3\nper_device_train_batch_size: 1\nlearning_rate: 1.0e-4\noutput_dir: x\n",
+    "dataset_info.json": json.dumps({"mine": {"file_name": "../alpaca.jsonl", "columns": {"prompt": "instruction", "query": "input", "response": "output"}},
+                                     "other": {"file_name": "../sharegpt.jsonl", "formatting": "sharegpt", "tags": {"role_tag": "from", "content_tag": "value"}}}),
+    "torchtune.yaml": "output_dir: x\ntokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  path: ${checkpointer.checkpoint_dir}/t\n  max_seq_len: 32\n"
+                      "dataset:\n  _component_: torchtune.datasets.alpaca_dataset\n  source: yahma/alpaca-cleaned\ncheckpointer:\n  checkpoint_dir: model\n"
+                      "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 2e-5\nbatch_size: 2\nepochs: 1\n",
+}
 QUANT = ["awq", "bnb_int8", "float_quantized", "fp4", "fp8_blocks", "fp8_rows", "fp8_tensor", "gptq_8", "gptq_v2_ordered", "int_quantized", "mxfp4",
          "nf4_block_32", "nf4_double", "nf4_odd", "packed_4", "packed_4_zeros"]
 TOKENIZERS = ["bert", "gpt2", "llama2", "llama3", "gemma", "unigram", "pcre", "words", "t5"]
@@ -105,7 +140,10 @@ check = lambda model, data: ["data", "check", "--model", model, "--data", data, 
 evaluate = lambda model: ["eval", "--model", model, "--data", "train.jsonl", *SMALL]
 generate = lambda model: ["generate", "--model", model, "--prompt", "oars", "--max_new_tokens", "2", "--threads", "1"]
 resume = ["train", "--model", "model", "--data", "train.jsonl", *SMALL, "--train_batch_size", "2", "--data_proof", "none", "--max_steps", "5", "--save_steps", "0",
-          "--resume_from_checkpoint", "auto", "--output", "run"]
+          "--resume_from_checkpoint", "auto", "--allow_change", "schedule_steps", "--output", "run"]
+once = lambda data, *more: ["train", "--model", "model", "--data", data, *SMALL, "--train_batch_size", "2", "--max_steps", "1", "--save_steps", "0", "--output", "once", *more]
+foreign = lambda name, mutate: ("foreign file", f"foreign/{name}", mutate, "model foreign", [["config", "import", f"foreign/{name}"], ["config", "import", f"foreign/{name}", "--json"],
+                                                                                         ["config", "show", "--config", f"foreign/{name}"]])
 
 # row of the page, file, mutation, the directories that the verb needs, the verbs
 CASES = [
@@ -147,11 +185,26 @@ CASES = [
     ("events.jsonl", "run/events.jsonl", m.lines, "run model", [["watch", "run"], ["plan", "--model", "model", "--machine", "H100", "--compare", "run", "--sequence_length", "32"], resume]),
     ("phase page", "run/.trireme/phase-0000", m.raw, "run", [["watch", "run"], ["watch", "run", "--json"]]),
     ("run file", "run.yaml", m.words, "model", [["config", "show", "--config", "run.yaml"]]),
-    ("machine file", "usual.yaml", m.words, "model", [["plan", "--model", "model", "--machine", "usual.yaml", "--sequence_length", "32"]]),
+    ("machine file", "chip.yaml", m.words, "model", [["plan", "--model", "model", "--machine", "chip.yaml", "--sequence_length", "32"]]),
     ("optim_groups", "groups.json", m.json_file, "model", [["plan", "--model", "model", "--optim_groups", "groups.json", "--sequence_length", "32"]]),
+    ("events.jsonl", "run/events.jsonl", m.lines, "run model", [["runs", "."], ["runs", "diff", "run", "run"], ["watch", "run", "--html", "page.html"], ["explain", "run", "--step", "2"],
+                                                                ["replay", "run", "--step", "3"], ["data", "show", "run", "--step", "2"]]),
+    ("jsonl", "prefs.jsonl", m.lines, "model", [once("prefs.jsonl", "--task", "dpo"), once("prefs.jsonl", "--task", "orpo")]),
+    ("jsonl", "labels.jsonl", m.lines, "model", [once("labels.jsonl", "--task", "kto")]),
+    ("jsonl", "choices.jsonl", m.lines, "model", [["eval", "--model", "model", "--choices", "choices.jsonl", *SMALL], once("train.jsonl", "--eval_choices", "choices.jsonl", "--eval_steps", "1")]),
+    ("jsonl", "asks.jsonl", m.lines, "model", [["generate", "--model", "model", "--prompts", "asks.jsonl", "--max_new_tokens", "2", "--threads", "1"],
+                                               once("train.jsonl", "--sample_prompts", "asks.jsonl", "--eval_data", "train.jsonl", "--eval_steps", "1")]),
+    *(foreign(name, m.json_file if name.endswith("json") else m.words) for name in sorted(FOREIGN) if name != "dataset_info.json"),
+    ("foreign file", "foreign/dataset_info.json", m.json_file, "model foreign", [["config", "import", "foreign/llamafactory.yaml"]]),
+    ("dataset file", "saved/dataset_dict.json", m.json_file, "model saved", [check("model", "saved"), check("model", "saved#train[:50%]")]),
+    ("dataset file", "saved/test/state.json", m.json_file, "model saved", [check("model", "saved/test"), check("model", "saved#test")]),
+    ("arrow", "saved/train/data-00001-of-00002.arrow", m.ends, "model saved", [check("model", "saved#train")]),
+    ("config.json", "vision/config.json", m.json_file, "vision", [["plan", "--model", "vision", "--sequence_length", "32"], ["plan", "--legal", "--model", "vision"]]),
+    ("safetensors", "vision/model.safetensors", m.safetensors, "vision", [["ckpt", "diff", "vision", "vision"]]),
+    ("hub name", "hub/models--org--name/refs/main", m.raw, "hub", [["plan", "--model", "org/name", "--sequence_length", "32"]]),
     ("pipeline schedule", "order.txt", m.words, "model", [["plan", "--model", "model", "--pp", "2", "--pp_schedule", "order.txt", "--gradient_accumulation_steps", "2", "--sequence_length", "32"]]),
 ]
-DATA = ["train.jsonl", "chat.jsonl", "plain.txt"]
+DATA = ["train.jsonl", "chat.jsonl", "plain.txt", "alpaca.jsonl", "sharegpt.jsonl"]
 
 
 # ---- one file ----
@@ -202,6 +255,16 @@ def place(i, dice, where):
     return row, verb, path
 
 
+def undamaged():
+    """Every verb does its work on the good files: a verb that is refused before it reads them would find nothing."""
+    for _, name, _, _, verbs in CASES:
+        for verb in [] if re.match("QUANT|TABLE|RECORDS", name) else verbs:
+            shutil.copytree("good", "case-good", symlinks=True)
+            code, _, _, out = run(verb, "case-good", 60)
+            assert code == 0, f"{name}, undamaged: exit {code}: trireme {' '.join(verb)}: {out[-300:]!r}"
+            shutil.rmtree("case-good")
+
+
 def run(verb, where, cpu_s):
     """See below; asks a process that was forked when this one was small, because a child's memory counts from its parent's."""
     server = idle.get()
@@ -240,7 +303,7 @@ def run_here(verb, where, cpu_s):
         if not is_sanitized:
             resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     p = subprocess.Popen([TRIREME, *verb], cwd=where, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, preexec_fn=bound,
-                         env={**os.environ, "XDG_CACHE_HOME": os.path.abspath(f"{where}/cache"), "ASAN_OPTIONS": "allocator_may_return_null=1:exitcode=99",
+                         env={**os.environ, "XDG_CACHE_HOME": os.path.abspath(f"{where}/cache"), "HF_HUB_CACHE": os.path.abspath(f"{where}/hub"), "ASAN_OPTIONS": "allocator_may_return_null=1:exitcode=99",
                               "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1"})
     os.close(slave)
     out, end, status = b"", time.monotonic() + HANG, None
@@ -332,6 +395,7 @@ threading.stack_size(256 << 20)
 idle = queue.Queue()
 [idle.put(serve()) for _ in range(2)]
 make_good()
+undamaged()
 start = time.monotonic()
 todo = [only] if only is not None else range(n_files)
 threads = [threading.Thread(target=worker, args=(todo[k::2],)) for k in range(2)]

@@ -115,7 +115,9 @@ def loss_of(model, rows):
 
 def plain(base, is_wide=True):
     import transformers
-    model = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager").eval()
+    config = transformers.AutoConfig.from_pretrained(base)
+    kind = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
+    model = kind.from_pretrained(base, attn_implementation="eager").eval()
     return model.double() if is_wide else model
 
 
