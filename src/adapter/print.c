@@ -216,7 +216,8 @@ static cJSON *text_targets(const struct tr_model *m, const char *const *item, si
     return out;
 }
 
-/* The same with layers_to_transform, which PEFT takes with a list only, and counts for suffixes only: the whole names. */
+/* The same where an expression cannot say it: with layers_to_transform, which PEFT takes with a list only, and counts
+ * for suffixes only, and with an expression of the user's, which may match in other parts. The whole names. */
 static enum tr_status whole_targets(const struct tr_adapter *a, const struct tr_model *m, cJSON **out)
 {
     struct tr_adapter_choice c;
@@ -247,12 +248,12 @@ static enum tr_status target_json(const struct tr_adapter *a, const struct tr_mo
     const char **item = NULL;
     char *words = NULL;
     size_t n = 0;
+    if (m->arch->wrapper && (a->n_layers > 0 || a->is_regex))
+        return whole_targets(a, m, out);
     if (a->is_regex) {
         *out = cJSON_CreateString(a->target.item[0]);
         return TR_OK;
     }
-    if (m->arch->wrapper && a->n_layers > 0)
-        return whole_targets(a, m, out);
     TR_TRY(tr_adapter_list(m, &l));
     TR_TRY(TR_ALLOC(item, l.n + a->target.n + 16, "the target modules"));
     for (size_t i = 0; a->is_all_linear && i < l.n; i++)

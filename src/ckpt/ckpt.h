@@ -118,7 +118,9 @@ enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const c
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */
 enum tr_dtype tr_config_dtype(const cJSON *config);
 
-/* Files of a model or an adapter that are neither weights nor configuration; NULL at the end. */
+/* Files of a model or an adapter that are neither weights nor configuration; NULL at the end. The first ones are of the
+ * model, the others of its tokenizer, which stay together. */
+enum { TR_COPIED_OF_MODEL = 4 };
 extern const char *const tr_copied_files[];
 
 /* Saving. All headers and texts are made at open.
@@ -138,8 +140,11 @@ struct tr_saver_options {
     struct tr_mesh *mesh;   /* NULL: this process saves alone */
     struct tr_pool *pool;   /* its threads copy; NULL: one */
     const char *source_dir; /* where tokenizer and generation files are copied from; NULL: none */
-    enum tr_dtype dtype;    /* of the weights */
-    bool only_model;        /* no optimizer state */
+    /* Where what is not text comes from when source_dir does not have it: tensors that are no parameters, and the first
+     * TR_COPIED_OF_MODEL files. NULL: source_dir alone. */
+    const char *base_dir;
+    enum tr_dtype dtype; /* of the weights */
+    bool only_model;     /* no optimizer state */
     /* Small files beside the weights; copied. They take the place of files of that name in source_dir. The last one is
      * written last, because with it the directory counts as whole: of an adapter that is adapter_config.json, and
      * otherwise config.json, which the saver makes. */

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 
 const char *const tr_copied_files[] = { "generation_config.json",
+                                        "preprocessor_config.json",
+                                        "processor_config.json",
+                                        "video_preprocessor_config.json",
                                         "tokenizer.json",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
@@ -18,9 +21,6 @@ const char *const tr_copied_files[] = { "generation_config.json",
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "chat_template.json",
-                                        "preprocessor_config.json",
-                                        "processor_config.json",
-                                        "video_preprocessor_config.json",
                                         NULL };
 
 /* ---- what there is to write ---- */
@@ -235,6 +235,9 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     sv->has_source = opt->source_dir && tr_dir_exists(opt->source_dir);
     if (sv->has_source)
         TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", opt->source_dir));
+    sv->has_base = opt->base_dir && tr_dir_exists(opt->base_dir);
+    if (sv->has_base)
+        TR_TRY(tr_format(sv->base, sizeof sv->base, "%s", opt->base_dir));
     TR_TRY(tr_pump_open(opt->pages, &sv->pump));
     TR_TRY(prepare_texts(sv));
     TR_TRY(prepare_weights(sv));

@@ -12,12 +12,13 @@ enum tr_status tr_save_carry_open(struct tr_saver *sv)
     sv->naming.m = m;
     if (!m->arch->wrapper || tr_model_has_adapter(m))
         return TR_OK;
-    if (!sv->has_source)
+    const char *from = sv->has_base ? sv->base : sv->source;
+    if (!sv->has_base && !sv->has_source)
         return tr_fail(TR_USAGE,
                        "model_type %s: a model of text and images is not made anew here, because its other parts are "
                        "carried over from a directory; use a config.json of its text model",
                        m->arch->model_type);
-    TR_TRY(tr_hf_open(sv->source, &sv->carry.hf));
+    TR_TRY(tr_hf_open(from, &sv->carry.hf));
     tr_naming_of(m, sv->carry.hf, &sv->naming);
     size_t n = tr_hf_count(sv->carry.hf);
     TR_TRY(TR_ALLOC(sv->carry.tensor, n + 1, "the tensors that are carried over"));
@@ -32,7 +33,7 @@ enum tr_status tr_save_carry_open(struct tr_saver *sv)
     for (size_t i = 0; i < n; i++) {
         const struct tr_st_tensor *t = tr_hf_tensor(sv->carry.hf, i);
         if (t->dtype == TR_DTYPE_COUNT && tr_naming_carries(&sv->naming, t->name))
-            TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s is of type %s, which is not carried over", sv->source, t->name,
+            TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s is of type %s, which is not carried over", from, t->name,
                            t->dtype_name));
     }
 out:

@@ -18,8 +18,8 @@ struct tr_saver {
     struct tr_store s;
     struct tr_saver_options opt;
     struct tr_mesh *own_mesh; /* of a caller that gave none */
-    char source[TR_PATH_MAX];
-    bool has_source;
+    char source[TR_PATH_MAX], base[TR_PATH_MAX];
+    bool has_source, has_base;
     int rank, world;
     struct tr_save_text text[TR_SAVE_TEXTS]; /* ours; the last one is config.json or adapter_config.json */
     size_t n_texts;

@@ -65,20 +65,24 @@ static enum tr_status make_parent(const char *dir, const char *name)
     return slash && st == TR_OK ? tr_out_mkdir(dir, parent) : st;
 }
 
+/* Copies a file that is there. */
+static enum tr_status copy_file(const char *from, const char *to, const char *name)
+{
+    char source[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
+    TR_PASS(tr_path_join(source, from, name));
+    if (!tr_file_exists(source))
+        return TR_OK;
+    TR_PASS(tr_file_read(source, 256 << 20, &text, &n));
+    enum tr_status st = tr_out_write(to, name, text, n);
+    free(text);
+    return st;
+}
+
 enum tr_status tr_save_copy_files(const char *from, const char *to)
 {
-    char source[TR_PATH_MAX];
-    for (size_t i = 0; tr_copied_files[i]; i++) {
-        char *text = NULL;
-        size_t n = 0;
-        TR_PASS(tr_path_join(source, from, tr_copied_files[i]));
-        if (!tr_file_exists(source))
-            continue;
-        TR_PASS(tr_file_read(source, 256 << 20, &text, &n));
-        enum tr_status st = tr_out_write(to, tr_copied_files[i], text, n);
-        free(text);
-        TR_PASS(st);
-    }
+    for (size_t i = 0; tr_copied_files[i]; i++)
+        TR_PASS(copy_file(from, to, tr_copied_files[i]));
     return TR_OK;
 }
 
@@ -88,6 +92,8 @@ static enum tr_status put_files(struct tr_saver *sv, const char *dir)
     if (index)
         TR_PASS(tr_out_write(dir, TR_HF_INDEX_NAME, index, strlen(index)));
     remove_stale(sv, dir);
+    for (size_t i = 0; sv->has_base && i < TR_COPIED_OF_MODEL; i++)
+        TR_PASS(copy_file(sv->base, dir, tr_copied_files[i]));
     if (sv->has_source)
         TR_PASS(tr_save_copy_files(sv->source, dir));
     for (size_t i = 0; i < sv->n_texts; i++) {

@@ -107,7 +107,7 @@ static enum tr_status write_merged(struct tr_merge *x, const struct tr_config *c
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_merge_store(x, cfg->onto);
-    struct tr_saver_options opt = { .dtype = tr_merge_dtype(x), .source_dir = src->text };
+    struct tr_saver_options opt = { .dtype = tr_merge_dtype(x), .source_dir = src->text, .base_dir = src->base };
     struct tr_saver *sv = NULL;
     char path[TR_PATH_MAX];
     TR_TRY(tr_path_join(path, cfg->output, TR_ADAPTER_CONFIG));

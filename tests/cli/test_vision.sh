@@ -50,12 +50,21 @@ expect 0 "$TRIREME" train --model two "${run[@]}" --output next --max_steps 1
 expect 0 "$TRIREME" train --model "$source_dir/tests/golden/mistral3" "${run[@]}" --output lora --max_steps 2 --lora_r 2 --lora_target_modules q_proj,v_proj
 grep -qF '"target_modules": "(model\\.language_model\\.(.*\\.)?)?(q_proj|v_proj)"' lora/adapter_config.json || fail "targets: $(grep -A3 target_modules lora/adapter_config.json)"
 expect 0 "$TRIREME" train --model "$source_dir/tests/golden/mistral3" "${run[@]}" --output layer --max_steps 1 --lora_r 2 --lora_target_modules q_proj --layers_to_transform 1
+expect 0 "$TRIREME" train --model "$source_dir/tests/golden/mistral3" "${run[@]}" --output regex --max_steps 1 --lora_r 2 --lora_target_modules '.*1\..*q_proj'
 python3 - <<'PY' || fail "targets of one layer: $(grep -A3 target_modules layer/adapter_config.json)"
 import json
-assert json.load(open("layer/adapter_config.json"))["target_modules"] == ["model.language_model.layers.1.self_attn.q_proj"]
+for run in "layer", "regex":
+    assert json.load(open(run + "/adapter_config.json"))["target_modules"] == ["model.language_model.layers.1.self_attn.q_proj"]
 PY
 expect 0 "$TRIREME" train --model layer "${run[@]}" --output layer2 --max_steps 1
-expect 0 "$TRIREME" ckpt merge lora --output merged
+cp -r "$source_dir/tests/golden/mistral3" base # with a tokenizer of the adapter's own, the rest still comes from the base
+echo '{"image_processor_type": "PixtralImageProcessor"}' >base/preprocessor_config.json
+echo '{"temperature": 0.5}' >base/generation_config.json
+cp "$source_dir/tests/golden/tokenizers/gpt2/tokenizer.json" lora/
+expect 0 "$TRIREME" ckpt merge lora --model_base base --output merged
+for file in merged/tokenizer.json merged/preprocessor_config.json merged/generation_config.json; do
+    [ -e "$file" ] || fail "a merge loses $file"
+done
 [ "$(grep -c vision_tower merged/model.safetensors.index.json)" = "$(python3 -c "
 import json, struct
 d = open('$source_dir/tests/golden/mistral3/model.safetensors', 'rb').read()
