@@ -172,7 +172,7 @@ static const struct import_row rows[] = {
     { .key = "eval_steps", .value = "@absent", TAKEN, .sets = "eval_steps", .when = "eval_strategy=steps", .convert = steps_of_logging, .why = "the Trainer takes logging_steps" },
     { .key = "eval_steps", .value = "@absent", TAKEN, .sets = "eval_steps", .when = "evaluation_strategy=steps", .convert = steps_of_logging, .why = "the Trainer takes logging_steps" },
     { .key = "eval_on_start", .value = "@on", TAKEN, .sets = "eval_on_start=true" },
-    NOT_ON("eval_delay", "evaluation starts with the first eval_steps"),
+    SAME("eval_delay", "eval_delay"),
     { .key = "save_total_limit", TAKEN, .sets = "save_total_limit" },
     { .key = "save_only_model", .value = "@on", TAKEN, .sets = "save_only_model=true", .or_next = true },
     { .key = "save_only_model", .value = "@on", DIFFERS, .why = "a checkpoint holds the optimizer too; the directory of the finished run does not" },

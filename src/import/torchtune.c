@@ -40,6 +40,26 @@ static bool held_out(const struct tree *t, const struct leaf *leaf, char *out, s
     return is_pair;
 }
 
+/* The directory of HF files around `original`, where Meta's files are. */
+static bool around_original(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *kind = tr_tree_find(t, "checkpointer._component_");
+    size_t n = strlen(leaf->text);
+    n -= n != 0 && leaf->text[n - 1] == '/';
+    bool is_meta = tr_words_match("*Meta*", kind) && n > 9 && strncmp(leaf->text + n - 9, "/original", 9) == 0;
+    if (is_meta)
+        snprintf(out, n_out, "%.*s", (int)(n - 9), leaf->text);
+    return is_meta;
+}
+
+static bool is_the_model(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *model = tr_tree_find(t, "checkpointer.checkpoint_dir");
+    (void)out;
+    (void)n_out;
+    return model != NULL && strcmp(model->text, leaf->text) == 0;
+}
+
 /* torchtune's names of linears are ours but for the last of attention and those of the MLP. */
 static void take_targets(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
                          const struct import_row *row)
@@ -98,7 +118,9 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
 #define NO_RL          "there is no reinforcement learning and no distillation here"
 #define NOT_A_TRAINING "not a training: trireme eval and trireme generate"
 #define HUB            SOURCE_HUB
-#define IN_DATA        "part of its source in data"
+#define NO_SENTENCES                                                                                                   \
+    "with a chat template its user turn is the instruction and the input, without the sentences of Alpaca"
+#define IN_DATA "part of its source in data"
 
 /* clang-format off */
 static const struct import_row rows[] = {
@@ -116,9 +138,14 @@ static const struct import_row rows[] = {
     { .key = "model.use_dora", .value = "@on", TAKEN, .sets = "use_dora=true" },
     { .key = "model.fusion_trainable model.decoder_trainable model.encoder_trainable model.image_size tokenizer.image_size tokenizer.max_num_tiles", CANNOT, .why = "text only: there are no images here" },
     IDLE("model.vocab_size model.num_layers model.num_heads model.num_kv_heads model.embed_dim model.max_seq_len model.norm_eps model.attn_dropout model.intermediate_dim model.rope_base", "config.json of the model says it"),
+    { .key = "checkpointer._component_", .value = "*Meta*", DECIDED, .when = "checkpointer.checkpoint_dir=*/original */original/", .why = "checkpoint_dir says it" },
     { .key = "checkpointer._component_", .value = "*Meta*", CANNOT, .why = "models are HF directories with safetensors" },
     { .key = "checkpointer._component_", DECIDED, .why = "models are HF directories with safetensors" },
+    { .key = "checkpointer.checkpoint_dir", DIFFERS, .sets = "model", .convert = around_original, .why = "the HF directory around Meta's files: download its safetensors too" },
     SAME("checkpointer.checkpoint_dir", "model"),
+    { .key = "ref_checkpointer.checkpoint_dir", DECIDED, .convert = is_the_model, .why = "the reference is the model as it is before step 0" },
+    SAME("ref_checkpointer.checkpoint_dir", "ref_model"),
+    IDLE("ref_checkpointer.*", "the reference is a model of its own, or the one that is trained"),
     IDLE("checkpointer.checkpoint_files checkpointer.checkpoint_files.* checkpointer.model_type checkpointer.safe_serialization checkpointer.enable_dcp checkpointer.enable_async_checkpointing", "all weights of the directory are read"),
     SAME("output_dir", "output"),
     { .key = "checkpointer.output_dir", DECIDED, .when = "output_dir=@on", .why = "output_dir says it" },
@@ -130,14 +157,16 @@ static const struct import_row rows[] = {
 
     IDLE("tokenizer._component_ tokenizer.path tokenizer.merges_file tokenizer.vocab_path tokenizer.merges_path tokenizer.vocab_file tokenizer.special_tokens_path tokenizer.tokenizer_config_json_path tokenizer.generation_config_path tokenizer.truncation_type", "tokenizer.json of the model is used"),
     SAME("tokenizer.max_seq_len", "sequence_length"),
+    { .key = "tokenizer.max_seq_len", .value = "@absent", DIFFERS, .when = "optimizer._component_=@on", .why = "torchtune has no bound; sequence_length is what the model allows, 1,024 at most" },
     { .key = "tokenizer.prompt_template", .value = "@on", DIFFERS, .why = "the model's own chat template is used; chat_template names another" },
 
-    { .key = "dataset._component_", .value = "*alpaca_cleaned_dataset", DIFFERS, .sets = "data=yahma/alpaca-cleaned", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB },
-    { .key = "dataset._component_", .value = "*.alpaca_dataset", DIFFERS, .sets = "data=tatsu-lab/alpaca", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB },
+    { .key = "dataset._component_", .value = "*alpaca_cleaned_dataset", DIFFERS, .sets = "data=yahma/alpaca-cleaned", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB "; " NO_SENTENCES },
+    { .key = "dataset._component_", .value = "*.alpaca_dataset", DIFFERS, .sets = "data=tatsu-lab/alpaca", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB "; " NO_SENTENCES },
     { .key = "dataset._component_", .value = "*stack_exchange_paired_dataset", DIFFERS, .sets = "data=lvwerra/stack-exchange-paired", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB },
     { .key = "dataset._component_", .value = "*multimodal* *cauldron* *vision*", CANNOT, .why = "text only: there are no images here" },
     { .key = "dataset._component_", .value = "*gsm8k*", CANNOT, .why = NO_RL },
-    { .key = "dataset._component_", .value = "*.alpaca_dataset *.alpaca_cleaned_dataset *.instruct_dataset *.chat_dataset *.text_completion_dataset *.preference_dataset", DECIDED, .why = "the first record of a file says what it holds" },
+    { .key = "dataset._component_", .value = "*.alpaca_dataset *.alpaca_cleaned_dataset", DIFFERS, .why = NO_SENTENCES },
+    { .key = "dataset._component_", .value = "*.instruct_dataset *.chat_dataset *.text_completion_dataset *.preference_dataset", DECIDED, .why = "the first record of a file says what it holds" },
     { .key = "dataset._component_", CANNOT, .why = "name the files with data" },
     { .key = "dataset.source", .value = "json text csv parquet", DECIDED, .why = "data_files says it" },
     { .key = "dataset.source dataset.data_files", TAKEN, .sets = "data", .apply = take_files },
@@ -228,6 +257,7 @@ static const struct import_row rows[] = {
     SAME("log_every_n_steps", "logging_steps"),
     SAME("run_val_every_n_steps", "eval_steps"),
     SAME("save_every_n_steps", "save_steps"),
+    { .key = "save_every_n_steps", .value = "@absent", TAKEN, .sets = "save_strategy=epoch", .when = "optimizer._component_=@on", .why = "torchtune saves after each epoch" },
     { .key = "save_every_n_epochs", DIFFERS, .why = "a checkpoint every save_steps steps and at the end" },
     { .key = "metric_logger._component_", .value = "*WandBLogger", TAKEN, .sets = "report_to=wandb", .or_next = true },
     { .key = "metric_logger._component_", .value = "*TensorBoardLogger", TAKEN, .sets = "report_to=tensorboard", .or_next = true },

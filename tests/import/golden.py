@@ -85,7 +85,7 @@ wandb_project:
 AX_OUT = {"model": "models/tiny", "data": ["a.jsonl"], "eval_split": 0.05, "output": "./out", "sequence_length": 2048,
           "packing": "bestfit", "gradient_accumulation_steps": 4, "per_device_train_batch_size": 2, "num_train_epochs": 1,
           "learning_rate": 2e-5, "dtype": "bfloat16", "recompute": "block", "logging_steps": 1, "warmup_steps": 0.1,
-          "weight_decay": 0, "lr_scheduler_type": "cosine"}
+          "weight_decay": 0, "lr_scheduler_type": "cosine", "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4}
 TUNE = """output_dir: /tmp/out
 tokenizer:
   _component_: torchtune.models.llama3.llama3_tokenizer
@@ -133,7 +133,7 @@ TUNE_OUT = {"output": "/tmp/out", "sequence_length": 1024, "model": "/tmp/m", "p
             "data": [{"path": "a.jsonl", "format": "alpaca", "columns": {"instruction": "input", "input": None}}],
             "per_device_train_batch_size": 4, "num_train_epochs": 2, "max_steps": 100, "gradient_accumulation_steps": 8, "optim": "adamw",
             "learning_rate": 2e-5, "weight_decay": 0.01, "lr_scheduler_type": "constant", "max_grad_norm": 0, "device": "cpu",
-            "recompute": "block", "logging_steps": 1}
+            "recompute": "block", "logging_steps": 1, "save_strategy": "epoch"}
 ACC = """compute_environment: LOCAL_MACHINE
 debug: false
 distributed_type: %s
@@ -246,7 +246,8 @@ CASES = [
     ("axolotl full", {"a.yaml": AX + "optimizer: adamw_torch_fused\n"}, without(AX_OUT, optim="adamw"), [], [], []),
     ("axolotl qlora", {"a.yaml": AX + "optimizer: paged_adamw_8bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n"
                                      "special_tokens:\n  pad_token: <pad>\n"},
-     without(AX_OUT, optim="adamw_8bit", offload_optimizer="cpu", offload_share="auto", finetuning_type="lora", load_in_4bit=True, lora_r=32, lora_alpha=16, lora_dropout=0.05, lora_target_modules=["all-linear"]),
+     without(AX_OUT, optim="adamw_8bit", offload_optimizer="cpu", offload_share="auto", finetuning_type="lora", load_in_4bit=True, lora_r=32, lora_alpha=16, lora_dropout=0.05, lora_target_modules=["all-linear"],
+             bnb_4bit_use_double_quant=True),
      [], [], []),
     ("axolotl fsdp, 8 bits", {"a.yaml": AX + "adapter:\nlora_r:\nload_in_8bit: true\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n  reshard_after_forward: true\n"
                                             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nchat_template: gemma3\nsequence_lenght: 5\n"},
@@ -254,7 +255,8 @@ CASES = [
     ("axolotl text", {"a.yaml": "base_model: m\npretraining_dataset:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n    type: pretrain\n    text_column: body\n"
                                 "micro_batch_size: 1\nmax_steps: 10\nlearning_rate: 1e-4\noutput_dir: o\nlr_scheduler: constant\noptimizer: lion_pytorch\nbf16: true\n"},
      {"model": "m", "data": [{"path": p, "columns": {"text": "body"}} for p in ("a.jsonl", "b.jsonl")], "per_device_train_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
-      "lr_scheduler_type": "constant", "optim": "lion", "dtype": "bfloat16", "sequence_length": 512}, [], [], []),
+      "lr_scheduler_type": "constant", "optim": "lion", "dtype": "bfloat16", "sequence_length": 512, "save_strategy": "epoch", "save_total_limit": 4, "warmup_steps": 0.03},
+     [], [], []),
 
     ("axolotl names", {"a.yaml": AX.replace("    type: chat_template\n", """    type: chat_template
     field_messages: dialog
@@ -317,6 +319,17 @@ test_datasets:
     ("axolotl 8 bits", {"a.yaml": AX + "adapter: lora\nload_in_8bit: true\nlora_r: 64\nlora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n"
                                   "gradient_checkpointing_kwargs:\n  use_reentrant: false\nresize_token_embeddings_to_32x: true\nunfrozen_parameters:\n  - ^model.language_model.*\n"},
      without(AX_OUT, finetuning_type="lora", base_dtype="fp8", lora_r=64, lora_target_modules=["all-linear"]), ["load_in_8bit", "resize_token_embeddings_to_32x"], [], []),
+    ("axolotl defaults", {"a.yaml": "base_model: m\ndatasets:\n  - path: a.jsonl\n    type: chat_template\nadapter: qlora\nload_in_4bit: true\nreinit_weights: true\n"
+                                    "micro_batch_size: 1\n"},
+     {"model": "m", "data": ["a.jsonl"], "sequence_length": 512, "packing": "none", "per_device_train_batch_size": 1, "num_train_epochs": 1, "lr_scheduler_type": "cosine",
+      "finetuning_type": "lora", "load_in_4bit": True, "bnb_4bit_use_double_quant": True, "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4,
+      "warmup_steps": 0.03, "from_scratch": True}, [], [], []),
+    ("axolotl says otherwise", {"a.yaml": AX.replace("chat_template", "completion") + "adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"
+                                          "save_total_limit: 2\nsave_strategy: \"no\"\n"},
+     without(AX_OUT, "long_documents", "save_strategy", finetuning_type="lora", load_in_4bit=True, save_total_limit=2, save_steps=0), [], [], []),
+    ("trl pairs", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\neval_delay: 10\n"},
+     {"output": "o", "model": "m", "data": ["d"], "task": "dpo", "beta": 0.2, "eval_delay": 10, "learning_rate": 1e-6, "sequence_length": 1024, "packing": "none",
+      "recompute": "block", "dtype": "bfloat16"}, ["dataset_name"], [], []),
     ("llama-factory lists", {"+list.yaml": "one:\n  path: one.json\n  source: local\n  converter: alpaca\ntwo:\n  path: two.jsonl\n  converter: sharegpt\n  size: 500\n",
                              "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\nmicro_batch_size: 1\ncutoff_len: 2048\noutput_dir: o\n"},
      {"model": "m", "data": ["one.json", "two.jsonl#[:500]"], "per_device_train_batch_size": 1, "sequence_length": 2048, "output": "o"}, ["train_dataset"], [], []),
@@ -340,6 +353,14 @@ test_datasets:
                         "lr_scheduler:\n  _component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup\n  num_warmup_steps: 100\n"},
      without(TUNE_OUT, dtype="fp32", finetuning_type="lora", lora_r=8, lora_alpha=16, lora_target_modules=["q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
              lr_scheduler_type="cosine", warmup_steps=100), [], [], []),
+    ("torchtune originals", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer").replace("dir: /tmp/m", "dir: /tmp/m/original/")
+                             .replace("  source: json\n  data_files: a.jsonl\n", "").replace("instruct_dataset", "alpaca_dataset").replace("max_seq_len: 1024", "max_seq_len: null")},
+     without(TUNE_OUT, "sequence_length", dtype="fp32", data=["tatsu-lab/alpaca"], train_on="all"), ["checkpointer.checkpoint_dir", "dataset._component_"], [], []),
+    ("torchtune pairs", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss\n  beta: 0.05").replace("instruct_dataset", "preference_dataset") +
+                         "ref_checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: /tmp/m\n  model_type: LLAMA3\n"},
+     without(TUNE_OUT, dtype="fp32", task="dpo", beta=0.05, data=["a.jsonl"]), [], [], []),
+    ("torchtune pairs beside another model", {"a.yaml": (TUNE % ("", "fp32")) + "ref_checkpointer:\n  checkpoint_dir: /tmp/r\n"},
+     without(TUNE_OUT, dtype="fp32", ref_model="/tmp/r"), [], [], []),
     ("torchtune held out", {"a.yaml": "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: c.jsonl\n  split: train[:95%]\n  packed: true\ndataset_val:\n"
                                       "  _component_: torchtune.datasets.chat_dataset\n  split: train[95%:]\nrun_val_every_n_steps: 5\nkd_ratio: 0.5\n"},
      {"data": ["c.jsonl"], "eval_split": 0.05, "packing": "bestfit", "eval_steps": 5}, [], ["kd_ratio"], []),
