@@ -87,7 +87,7 @@ static tr_val noisy(struct tr_build *b, tr_val x)
     const struct tr_hparams *hp = b->hp;
     if (b->noise <= 0)
         return x;
-    double size = b->noise / sqrt((double)b->sequence_length * (double)hp->hidden);
+    double size = b->noise / sqrt((double)b->sequence_length * (double)cols_of(b, x));
     struct tr_attr attr = { .scale = (float)(hp->scales_table ? size / hp->embed_scale : size),
                             .key = (uint64_t)++b->n_dropouts };
     tr_val y = temp(b, cols_of(b, x), "noisy");
@@ -95,10 +95,17 @@ static tr_val noisy(struct tr_build *b, tr_val x)
     return y;
 }
 
+/* Columns of the table of tokens. */
+static int64_t token_cols(const struct tr_hparams *hp)
+{
+    return hp->token_cols ? hp->token_cols : hp->hidden;
+}
+
 tr_val tr_embed(struct tr_build *b, enum tr_batch_slot index, const char *name, int64_t rows, int index_offset)
 {
-    tr_val i = batch(b, index), w = param(b, name, ".weight", 2, rows, b->hp->hidden, TR_INIT_NORMAL, 0);
-    tr_val y = temp(b, b->hp->hidden, index == TR_B_TOKENS ? "embed" : "embed_pos");
+    int64_t d = index == TR_B_TOKENS ? token_cols(b->hp) : b->hp->hidden;
+    tr_val i = batch(b, index), w = param(b, name, ".weight", 2, rows, d, TR_INIT_NORMAL, 0);
+    tr_val y = temp(b, d, index == TR_B_TOKENS ? "embed" : "embed_pos");
     put(b, TR_OP_EMBED, TR_VALS(i, w), TR_VALS(y), &(struct tr_attr){ .index_offset = index_offset, .scale = 1.0f });
     return index == TR_B_TOKENS ? noisy(b, y) : y;
 }
@@ -307,7 +314,7 @@ static tr_val dft_loss(struct tr_build *b, tr_val loss)
 
 void tr_head(struct tr_build *b, tr_val x, const char *name)
 {
-    tr_val w = param(b, name, ".weight", 2, b->hp->vocab, b->hp->hidden, TR_INIT_NORMAL, 0);
+    tr_val w = param(b, name, ".weight", 2, b->hp->vocab, token_cols(b->hp), TR_INIT_NORMAL, 0);
     if (b->wants_logits) {
         logits(b, x, w);
         return;

@@ -29,7 +29,9 @@ static const struct {
 } inert_of[] = {
     { "*", "transformers.js_config _flash_attn_2_enabled use_flash_attention_2 is_llama_config rope_interleaved "
            "_num_labels output_past n_special predict_special_tokens model_max_length license mlx_lm_version "
-           "eos_token_ids" },
+           "eos_token_ids custom_pipelines max_sequence_length _commit_hash" },
+    { "llama", "activation" },
+    { "stablelm", "norm_eps rope_pct rotary_scaling_factor" },
     { "mistral", "attention_bias mlp_bias max_window_layers use_sliding_window pretraining_tp" },
     { "qwen2", "use_mrope attention_bias mlp_bias pretraining_tp" },
     { "phi3", "attention_bias mlp_bias lm_head_bias full_attn_mod interpolate_factor" },
@@ -44,7 +46,7 @@ static const struct {
                  "use_gated_activation use_parallel_block use_parallel_embedding" },
     { "gemma2", "hidden_act" },
     { "gemma3_text", "hidden_act" },
-    { "opt", "activation_dropout" },
+    { "opt", "activation_dropout learned_embeddings scale_embeddings" },
 };
 
 /* Token ids (bos_token_id, unk_token_id, ...) describe texts and do not change what is computed. */

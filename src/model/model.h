@@ -41,6 +41,7 @@ struct tr_layer_kind {
 
 struct tr_hparams {
     int64_t vocab, hidden, layers, n_heads_q, n_heads_kv, head_dim, ffn, max_positions;
+    int64_t token_cols; /* columns of embedding and head; 0: hidden */
     double norm_eps, init_std, attn_scale, attn_softcap, final_softcap;
     double norm_offset; /* of the weights of norms: Gemma stores w - 1 */
     bool scales_table;  /* embed_scale is a part of the embedding, not of the model behind it */

@@ -1,10 +1,13 @@
-/* opt.c - OPT: learned positions offset by 2, norm before (or, as in the 350M model, after) each half of the block. */
+/* opt.c - OPT: learned positions offset by 2, norm before (or, as in the 350M model, after) each half of the block. The
+ * 350M model also has a narrower table of tokens, between two linears. */
 #include "model/model_impl.h"
 
 static tr_val embed(struct tr_build *b)
 {
     const struct tr_hparams *hp = tr_build_hparams(b);
     tr_val x = tr_embed(b, TR_B_TOKENS, "model.decoder.embed_tokens", hp->vocab, 0);
+    if (hp->token_cols)
+        x = tr_linear(b, x, "model.decoder.project_in", hp->hidden, false);
     tr_val p = tr_embed(b, TR_B_POSITIONS, "model.decoder.embed_positions", hp->max_positions + 2, 2);
     return tr_add(b, x, p);
 }
@@ -33,6 +36,8 @@ static void head(struct tr_build *b, tr_val x)
 {
     const struct tr_hparams *hp = tr_build_hparams(b);
     tr_val h = hp->is_post_norm || hp->has_no_final_norm ? x : tr_layernorm(b, x, "model.decoder.final_layer_norm");
+    if (hp->token_cols)
+        h = tr_linear(b, h, "model.decoder.project_out", hp->token_cols, false);
     tr_head(b, h, hp->is_tied ? "model.decoder.embed_tokens" : "lm_head");
 }
 
@@ -79,11 +84,7 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     TR_PASS(tr_json_bool(c, "_remove_final_layer_norm", false, &hp->has_no_final_norm));
     int64_t proj = hp->hidden;
     TR_PASS(tr_json_int(c, "word_embed_proj_dim", false, 1, 1 << 20, &proj));
-    if (proj != hp->hidden)
-        return tr_fail(TR_USAGE,
-                       "config.json: word_embed_proj_dim %" PRId64 " other than hidden_size %" PRId64
-                       " is not implemented",
-                       proj, hp->hidden);
+    hp->token_cols = proj != hp->hidden ? proj : 0;
     return TR_OK;
 }
 

@@ -314,6 +314,8 @@ def families():
     qwen_sight = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, out_hidden_size=16, patch_size=4, window_size=8,
                       fullatt_block_indexes=[0])
     keys = lambda config: {k: v for k, v in config.to_dict().items() if k not in ("architectures", "dtype", "transformers_version")}
+    opt = lambda **kw: t.OPTConfig(vocab_size=48, hidden_size=16, num_hidden_layers=2, ffn_dim=24, max_position_embeddings=32,
+                                   num_attention_heads=4, dropout=0.0, bos_token_id=2, eos_token_id=2, pad_token_id=1, **kw)
     return {
         "gemma3_vision": dict(config=t.Gemma3Config(
             text_config=keys(small(t.Gemma3TextConfig, head_dim=8, num_key_value_heads=1, sliding_window=6, query_pre_attn_scalar=12,
@@ -366,6 +368,8 @@ def families():
         "falcon": dict(config=falcon(num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, bias=True),
                        documents=[[9, 11], [20]]),
         "falcon_multi_query": dict(config=falcon(num_attention_heads=4, ffn_hidden_size=24)),
+        "opt_narrow": dict(config=opt(word_embed_proj_dim=8, do_layer_norm_before=False), documents=[[9, 11], [20]]),
+        "opt_narrow_untied": dict(config=opt(word_embed_proj_dim=24, tie_word_embeddings=False)),
         "stablelm": dict(config=small(t.StableLmConfig, num_attention_heads=2, num_key_value_heads=1,
                                       use_qkv_bias=True, rope_parameters={
                                           "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}),

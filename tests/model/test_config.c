@@ -92,7 +92,7 @@ static const struct {
       "\"scale_attn_by_inverse_layer_idx\":true}",
       "scale_attn_by_inverse_layer_idx" },
     { "{\"model_type\":\"opt\",\"vocab_size\":64,\"hidden_size\":32,\"ffn_dim\":64,\"num_hidden_layers\":2,"
-      "\"num_attention_heads\":4,\"word_embed_proj_dim\":16}",
+      "\"num_attention_heads\":4,\"word_embed_proj_dim\":0}",
       "word_embed_proj_dim" },
     { "{" FALCON ",\"alibi\":true}", "alibi = true is not implemented" },
     { "{" FALCON ",\"num_key_value_heads\":2}", "num_key_value_heads" },

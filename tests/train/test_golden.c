@@ -26,6 +26,7 @@ static struct worst {
     { "embedding", "wpe", 0, 0 },
     { "head", "lm_head", 0, 0 },
     { "attention", "attention.", 0, 0 },
+    { "embedding", "project_", 0, 0 },
 };
 
 static struct worst *worst_of(const char *name)
