@@ -78,7 +78,7 @@ void tr_fast_head_stats(const struct tr_call *c);
 void tr_fast_head_combine(const struct tr_call *c);
 void tr_fast_head_grad(const struct tr_call *c);
 /* Decoding splits the keys into chunks; what one leaves of a query head is a header and an output. */
-enum { TR_DECODE_CHUNK = 512, TR_DECODE_HEADER = 16 };
+enum { TR_DECODE_CHUNK = 256, TR_DECODE_HEADER = 16 };
 static inline int64_t tr_decode_floats(const struct tr_attr *a)
 {
     return TR_DECODE_HEADER + (int64_t)tr_round_up((size_t)a->head_dim, TR_DECODE_HEADER);

@@ -33,7 +33,7 @@ struct run {
     bool is_half, is_f16; /* is_half: two bytes an element, BF16 or F16; is_f16: F16 */
 };
 
-static inline struct run run_at(const struct tr_view *v, int64_t row, int64_t col)
+TR_FORCE_INLINE struct run run_at(const struct tr_view *v, int64_t row, int64_t col)
 {
     bool is_half = v->dtype != TR_F32;
     return (struct run){ v->data ? (char *)v->data + (row * v->ld + col) * (is_half ? 2 : 4) : NULL, is_half,
@@ -188,6 +188,36 @@ static inline float v_sum(vf part[TR_SUM_VECS])
         for (int i = 0; i < h; i++)
             lane[i] += lane[i + h];
     return lane[0];
+}
+
+/* Lanes a0 b0 a1 b1 ... of the low (high) halves of a and b. */
+static inline void v_interleave(vf a, vf b, vf *low, vf *high)
+{
+#if TR_LANES == 16
+    *low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif TR_LANES == 8
+    *low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    *high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+    *low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    *high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+}
+
+/* The sums of the lanes of TR_LANES vectors, by halves as in v_sum: lane i is that of x[i]. Two shuffles a vector
+ * instead of a way through memory. */
+static inline vf v_sum_each(vf x[TR_LANES])
+{
+#pragma GCC unroll 16
+    for (int n = TR_LANES / 2; n > 0; n /= 2)
+#pragma GCC unroll 16
+        for (int i = 0; i < n; i++) {
+            vf low, high;
+            v_interleave(x[i], x[i + n], &low, &high);
+            x[i] = low + high;
+        }
+    return x[0];
 }
 
 /* The columns [col, end) of a parameter gradient, at most TR_STRIPE, while rows are added to them. */

@@ -137,21 +137,6 @@ static void store(const float *src, int64_t ld, int64_t rows, int64_t cols, cons
     }
 }
 
-/* Lanes a0 b0 a1 b1 ... of the low (high) halves of a and b. */
-TR_FORCE_INLINE void interleave(vf a, vf b, vf *low, vf *high)
-{
-#if TR_LANES == 16
-    *low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    *high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-#elif TR_LANES == 8
-    *low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-    *high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-    *low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    *high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#endif
-}
-
 /* A square of TR_LANES: interleaving rows i and i + half, log2(TR_LANES) times, is the transposition. */
 TR_FORCE_INLINE void transpose_square(const float *src, int64_t ld_src, float *dst, int64_t ld_dst)
 {
@@ -163,7 +148,7 @@ TR_FORCE_INLINE void transpose_square(const float *src, int64_t ld_src, float *d
     for (int n = 1; n < TR_LANES; n *= 2) {
         TR_UNROLL
         for (int i = 0; i < TR_LANES / 2; i++)
-            interleave(x[i], x[i + TR_LANES / 2], &y[2 * i], &y[2 * i + 1]);
+            v_interleave(x[i], x[i + TR_LANES / 2], &y[2 * i], &y[2 * i + 1]);
         TR_UNROLL
         for (int i = 0; i < TR_LANES; i++)
             x[i] = y[i];
