@@ -208,8 +208,11 @@ static void add_pair(struct tr_import *im, const struct tree *t, const struct le
         option[6] = ' ';
     if (!p->is_each)
         tr_import_add(im, t, leaf, row->verdict, option, p->is_own ? NULL : p->value, row->why);
-    for (size_t i = 0; p->is_each && i < leaf->n_items; i++)
-        tr_import_add(im, t, leaf, row->verdict, option, leaf->items[i], row->why);
+    for (size_t i = 0; p->is_each && i < leaf->n_items; i++) {
+        struct leaf one = *leaf; /* reported by itself: the whole list, once for each, would be its length squared */
+        one.text = leaf->items[i];
+        tr_import_add(im, t, &one, row->verdict, option, leaf->items[i], row->why);
+    }
 }
 
 /* False: the row does not fit after all, and the next may. */

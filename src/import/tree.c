@@ -1,15 +1,15 @@
 /* tree.c - a YAML or JSON file as a list of leaves with paths and lines.
  *
  * Files of other tools have what run files of ours have not: maps in maps, lists of maps, anchors, empty values,
- * `${key}` of OmegaConf. A file has at most 1 MiB and 16,384 leaves; an alias copies the leaves of its anchor, so
- * nothing expands beyond that. Rejected: a tree of nodes (rows match paths), and a second parser for JSON (libyaml
- * reads it, once tabs between its tokens are blanks).
+ * `${key}` of OmegaConf. A file has at most 1 MiB and 8,192 leaves and items of lists; an alias copies the leaves of
+ * its anchor, so nothing expands beyond that. Rejected: a tree of nodes (rows match paths), and a second parser for
+ * JSON (libyaml reads it, once tabs between its tokens are blanks).
  */
 #include "import/import_impl.h"
 
 #include <yaml.h>
 
-enum { LEAVES_MAX = 16384, DEPTH_MAX = 24, ANCHORS_MAX = 256, REFERENCE_MAX = 4096 };
+enum { VALUES_MAX = 8192, DEPTH_MAX = 24, ANCHORS_MAX = 256, REFERENCE_MAX = 4096 };
 
 struct anchor {
     const char *name;
@@ -27,6 +27,7 @@ struct tree_reader {
     yaml_parser_t parser;
     struct anchor anchors[ANCHORS_MAX];
     size_t n_anchors;
+    size_t n_values; /* leaves, and items of lists */
     int depth;
 };
 
@@ -49,6 +50,11 @@ static const char *keep_text(struct tree *t, const char *text)
     return tr_keep(t->kept, text, strlen(text) + 1);
 }
 
+static enum tr_status count_value(struct tree_reader *r, size_t line)
+{
+    return ++r->n_values > VALUES_MAX ? fail_at(r->t, line, "more than 8,192 values") : TR_OK;
+}
+
 static enum tr_status add_leaf(struct tree_reader *r, const struct leaf_place *at, struct leaf leaf)
 {
     struct tree *t = r->t;
@@ -59,8 +65,7 @@ static enum tr_status add_leaf(struct tree_reader *r, const struct leaf_place *a
                      t->leaves[i].line);
             return fail_at(t, at->line, why);
         }
-    if (t->n_leaves == LEAVES_MAX)
-        return fail_at(t, at->line, "more than 16,384 values");
+    TR_PASS(count_value(r, at->line));
     TR_PASS(TR_ROOM(t->leaves, t->n_leaves + 1, &t->n_cap, "%s", t->path));
     leaf.path = keep_text(t, at->path);
     leaf.key = keep_text(t, at->key);
@@ -198,7 +203,9 @@ static enum tr_status read_list(struct tree_reader *r, const struct leaf_place *
         bool is_over = e.type == YAML_SEQUENCE_END_EVENT;
         const char *text = NULL;
         if (e.type == YAML_SCALAR_EVENT) {
-            st = scalar_text(r, &e, &text);
+            st = count_value(r, e.start_mark.line + 1);
+            if (st == TR_OK)
+                st = scalar_text(r, &e, &text);
         } else if (!is_over) {
             st = enter(r, at, NULL, index, e.start_mark.line + 1, &below);
             if (st == TR_OK)

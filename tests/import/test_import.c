@@ -236,8 +236,22 @@ static void hostile_files_are_refused(void **state)
         for (int k = 0; k < 8; k++)
             n += (size_t)snprintf(bomb + n, sizeof bomb - n, "%c: *l%d%s", 'a' + k, i - 1, k < 7 ? ", " : "}\n");
     }
-    refused_with(bomb, n, "more than 16,384 values");
+    refused_with(bomb, n, "more than 8,192 values");
     refused_with("a: \"x\\0y\"\n", 10, "a NUL byte");
+    /* items of a list count too: each was reported with the text of the whole list */
+    static char list[20100] = "optimizer: {params: {lr: [0";
+    for (n = strlen(list); n + 4 < sizeof list; n += 2)
+        memcpy(list + n, ",0", 2);
+    memcpy(list + n, "]}}", 4);
+    refused_with(list, n + 3, "more than 8,192 values");
+}
+
+static void an_item_of_a_list_is_reported_by_itself(void **state)
+{
+    (void)state;
+    static const char text[] = "optimizer: {type: AdamW, params: {lr: [1e-4, 1e-4]}}\n";
+    assert_int_equal(open_text(text, sizeof text - 1, "deepspeed"), TR_OK);
+    assert_string_equal(item("optimizer.params.lr")->value, "1e-4");
 }
 
 int main(void)
@@ -253,6 +267,7 @@ int main(void)
         cmocka_unit_test_teardown(an_option_that_is_not_here_cannot_be_had, teardown),
         cmocka_unit_test_teardown(anchors_are_written_out, teardown),
         cmocka_unit_test_teardown(hostile_files_are_refused, teardown),
+        cmocka_unit_test_teardown(an_item_of_a_list_is_reported_by_itself, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
