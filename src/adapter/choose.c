@@ -155,6 +155,30 @@ static enum tr_status check_patterns(const char *option, const struct pattern *p
     return TR_OK;
 }
 
+/* A rank above both sides of every matrix is a slip of the hand: it trains more than the matrices themselves hold. One
+ * that is above those of some is as in PEFT. */
+static enum tr_status check_ranks(const struct tr_adapter_choice *c)
+{
+    const struct tr_adapter_module *widest = NULL;
+    int64_t most = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct tr_adapter_module *mod = &c->module[i];
+        int64_t side = tr_max64(mod->n_in, mod->n_out);
+        if (mod->target.is_target && mod->target.r <= side)
+            return TR_OK;
+        if (mod->target.is_target && side > most) {
+            most = side;
+            widest = mod;
+        }
+    }
+    return !widest
+               ? TR_OK
+               : tr_fail(TR_USAGE,
+                         "lora_r %" PRId64 " is above both sides of every matrix that it would adapt, the widest is "
+                         "%s (%" PRId64 " x %" PRId64 "); use %" PRId64 " or less",
+                         widest->target.r, widest->target.module, widest->n_out, widest->n_in, most);
+}
+
 /* Elements of one module that are trained. */
 static int64_t trained(const struct tr_adapter *a, const struct tr_adapter_module *mod)
 {
@@ -198,6 +222,7 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     if (!a->config) {
         TR_TRY(check_patterns("rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
         TR_TRY(check_patterns("alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
+        TR_TRY(check_ranks(&c));
     }
     l.module = NULL;
     *out = c;

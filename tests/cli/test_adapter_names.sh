@@ -37,6 +37,7 @@ refused 'must match a whole name like' --lora_target_modules '(q_proj)'
 refused 'the pattern "(q" is not accepted' --lora_target_modules '(q'
 refused 'model.layers.0.mlp, which is neither a linear nor an embedding' --lora_target_modules mlp
 refused 'rank 64 of model.layers.0.self_attn.q_proj is above its smaller side (32 x 32); use lora_r 32 or less' --lora_r 64 --init_lora_weights olora
+refused 'lora_r 1000 is above both sides of every matrix that it would adapt, the widest is model.layers.0.mlp.gate_proj (64 x 32); use 64 or less' --lora_r 1000 --lora_target_modules q_proj,gate_proj
 refused 'rank_pattern v_proj: no module that gets an adapter' --lora_target_modules q_proj --rank_pattern v_proj=2
 refused 'lora_r has no effect with finetuning_type full' --lora_r 4 --finetuning_type full
 refused 'the base is frozen' --lora_r 4 --frozen '*norm*'
