@@ -224,10 +224,15 @@ out:
 
 static enum tr_status refuse_rowless(const struct tr_data *d)
 {
+    char first[320] = "";
+    const struct tr_data_skip *x = d->losses.n > 0 ? &d->losses.p[0] : NULL;
+    if (x)
+        (void)tr_format(first, sizeof first, " (the first, line %" PRId64 ": %s)", x->line, x->why); /* may be cut */
     return tr_fail(TR_USAGE,
                    "%s: no document is left to train on, because all are longer than a row of %" PRId64
-                   " tokens; give a larger --sequence_length, or --long_documents fit",
-                   d->files[d->n_files - 1].path, d->row_tokens);
+                   " tokens%s; give a larger --sequence_length%s",
+                   d->files[d->n_files - 1].path, d->row_tokens, first,
+                   d->how_long == TR_LONG_FIT ? "" : ", or --long_documents fit");
 }
 
 /* Opens the files of one group. *next becomes the first file of the next group. */

@@ -48,8 +48,9 @@ enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part 
         if (d->how_long == TR_LONG_REFUSE)
             return tr_fail(TR_USAGE,
                            "%s:%" PRId64 ": %s%" PRIu64 " tokens are longer than a row of %" PRId64
-                           "; give --sequence_length %" PRIu64 ", or --long_documents fit, split, cut or drop",
-                           f->path, line, which, x->n_tokens, d->row_tokens, x->n_tokens);
+                           "; give --sequence_length %" PRIu64 ", or --long_documents %sdrop",
+                           f->path, line, which, x->n_tokens, d->row_tokens, x->n_tokens,
+                           tr_data_counts_docs(d) ? "fit or " : "fit, split, cut or ");
         char lost[80];
         if (x->is_dropped)
             TR_PASS(tr_format(lost, sizeof lost, "%sit is left out",

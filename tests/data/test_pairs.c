@@ -156,7 +156,8 @@ static void long_pairs_lose_their_ends(void **state)
         if (cases[i].want[0])
             assert_pairs(&b, path, cases[i].want);
         else
-            assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, "no document is left");
+            assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE,
+                           "; it needs --sequence_length 16); give a larger --sequence_length");
     }
     bench_release(&b);
 }
