@@ -78,8 +78,8 @@ static void check_batch(struct loader *l)
     } else if (has_rows && share % *rows != 0) {
         tr_loader_error(l,
                         "train_batch_size %" PRId64 " / dp %" PRId64
-                        " is not a multiple of per_device_train_batch_size %" PRId64,
-                        total, c->dp, *rows);
+                        " is not a multiple of per_device_train_batch_size %" PRId64 "; try %" PRId64,
+                        total, c->dp, *rows, largest_divisor(share, *rows));
     } else if (has_steps) {
         *rows = share / *steps;
         mark_derived(l, "per_device_train_batch_size", "train_batch_size / accumulation / dp");

@@ -66,6 +66,26 @@ static void give_item(struct loader *l, const char *dir, const struct option *op
     cJSON_Delete(copy);
 }
 
+/* A value that the run had by default and that is the default now asks for nothing: it is not said to have no effect,
+ * and rows of a device may follow from another layout. */
+static bool is_default(struct loader *l, const struct option *opt, const cJSON *member)
+{
+    const char *origin = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(member, "origin"));
+    struct tr_config unset = { 0 };
+    struct tr_str text = { 0 };
+    bool is_same = origin != NULL && strcmp(origin, "default") == 0;
+    if (!is_same)
+        return false;
+    if (opt->def != NULL && tr_value_parse(l, opt, opt->def, &unset) != TR_OK)
+        TR_BUG_ON(!l->is_nomem);
+    tr_value_print(&unset, opt, true, &text);
+    cJSON *plain = tr_str_ok(&text) ? cJSON_Parse(text.p) : NULL;
+    is_same = plain != NULL && cJSON_Compare(plain, cJSON_GetObjectItemCaseSensitive(member, "value"), true);
+    cJSON_Delete(plain);
+    tr_str_release(&text);
+    return is_same;
+}
+
 static void give_all(struct loader *l, const char *dir, const cJSON *options)
 {
     const cJSON *member, *item;
@@ -73,7 +93,7 @@ static void give_all(struct loader *l, const char *dir, const cJSON *options)
     {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(member, "value");
         const struct option *opt = tr_option_find(l->c->pub.verb, member->string);
-        if (opt == NULL || is_unused(l, opt) || value == NULL || cJSON_IsNull(value))
+        if (opt == NULL || is_unused(l, opt) || value == NULL || cJSON_IsNull(value) || is_default(l, opt, member))
             continue;
         if (!cJSON_IsArray(value))
             give_item(l, dir, opt, value, false);

@@ -79,3 +79,11 @@ expect 0 "$TRIREME" explain ../run --step "$step"
 grep -q 'train.jsonl:17' stdout || fail "$(cat stdout)"
 cd ..
 diff before <(find run -not -path "*/.cache/*" | sort) >changed || fail "looking at a run has changed it: $(cat changed)"
+
+# What a run had by default asks for nothing: the rows of a device follow from the layout, and no option is said to have no effect.
+echo '{"prompt": "2+2=", "chosen": " 4", "rejected": " 5"}' >pairs.jsonl
+"$TRIREME" train --model model --data pairs.jsonl --task dpo --output pairs --sequence_length 32 --max_steps 2 --quiet >run.log
+expect 0 "$TRIREME" replay pairs --step 2 --json
+grep -q 'no effect' stderr && fail "$(cat stderr)"
+expect 1 "$TRIREME" launch --nproc-per-node 2 replay pairs --step 2 --dp 2 --zero 2 --json
+is "abs(r['loss'] / r['recorded']['loss'] - 1) < 1e-6"
