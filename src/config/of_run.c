@@ -105,6 +105,15 @@ static void give_all(struct loader *l, const char *dir, const cJSON *options)
     }
 }
 
+/* What auto became: the rows of a stream are others, and not every verb has all the options that decide. */
+static void say_streaming(const cJSON *config, const cJSON *options)
+{
+    const cJSON *is_streamed = cJSON_GetObjectItemCaseSensitive(config, "is_streamed");
+    cJSON *value = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(options, "streaming"), "value");
+    if (cJSON_IsBool(is_streamed) && cJSON_IsString(value))
+        (void)cJSON_SetValuestring(value, cJSON_IsTrue(is_streamed) ? "true" : "false");
+}
+
 /* The last `config` event in front of a step; step 0: of the log. The step in which a run failed is not in the log. */
 static enum tr_status find_config(const char *path, int64_t step, cJSON **out)
 {
@@ -154,6 +163,7 @@ void tr_loader_of_run(struct loader *l)
             tr_error_clear();
         if (!cJSON_IsObject(options))
             tr_loader_error(l, "%s: the options of the run are not in it; give them on the command line", path);
+        say_streaming(config, options);
         give_all(l, dir, options);
     }
     cJSON_Delete(config);

@@ -91,9 +91,9 @@ enum tr_status tr_trainer_report_config(struct tr_trainer *t)
     tr_config_json(t->cfg, true, &options);
     tr_str_addf(&fields,
                 "\"total_steps\":%" PRId64 ",\"first_step\":%" PRId64 ",\"model_type\":\"%s\",\"parameters\":%" PRId64
-                ",\"world\":%d",
+                ",\"world\":%d,\"is_streamed\":%s",
                 t->total_steps, t->first_step, t->s->model->arch->model_type, (int64_t)t->s->model->n_elements,
-                t->mesh->world);
+                t->mesh->world, tr_data_rows(t->data) == 0 ? "true" : "false");
     char directory[TR_PATH_MAX];
     bool is_short = tr_str_ok(&options) && options.n < TR_EVENT_MAX_BYTES - 4096;
     if (getcwd(directory, sizeof directory)) /* where relative paths of the options begin */

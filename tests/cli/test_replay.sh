@@ -87,3 +87,11 @@ expect 0 "$TRIREME" replay pairs --step 2 --json
 grep -q 'no effect' stderr && fail "$(cat stderr)"
 expect 1 "$TRIREME" launch --nproc-per-node 2 replay pairs --step 2 --dp 2 --zero 2 --json
 is "abs(r['loss'] / r['recorded']['loss'] - 1) < 1e-6"
+
+# Large data is streamed without an option that says so; the log does, and the rows of a step are those of the stream.
+for streams in true auto; do
+    "$TRIREME" train --model model --data train.jsonl --streaming $streams --output stream-$streams --sequence_length 32 --max_steps 2 --quiet >run.log
+done
+sed -i 's/"is_streamed":false/"is_streamed":true/' stream-auto/events.jsonl
+for streams in true auto; do "$TRIREME" data show stream-$streams --step 2 >show-$streams; done
+same show-true show-auto
