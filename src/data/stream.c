@@ -1,7 +1,8 @@
 /* stream.c - see stream.h. The thread owns lanes, readers and the cache's lock; blocks are published under `lock` and
  * do not change afterwards. The process that makes slices keeps the lock of the cache until its stream is closed,
- * because another one would have to read the files up to there first; the others wait for the slices to appear. The
- * thread has a low priority, so that training gives up no more than the tokenising needs. */
+ * because another one would have to read the files up to there first; the others wait for the slices to appear. Once
+ * the run has its first rows the thread has a low priority, so that training gives up no more than the tokenising
+ * needs; until then nothing else can be done, and a busy machine would let it wait. */
 #include "data/stream.h"
 #include "data/data_impl.h"
 
@@ -300,14 +301,34 @@ static struct stream_group *next_group(struct tr_stream *s)
     return best;
 }
 
+static bool has_first_rows(const struct tr_stream *s)
+{
+    size_t i = 0;
+    while (i < s->n_groups && (s->groups[i].n_rows > 0 || s->groups[i].is_complete))
+        i++;
+    return i == s->n_groups;
+}
+
+/* A priority is of this thread and of those that it starts: the pool is opened again when it is needed. */
+static void take_low_priority(struct tr_stream *s)
+{
+    (void)setpriority(PRIO_PROCESS, 0, LOW_PRIORITY);
+    tr_pool_close(s->t.pool);
+    s->t.pool = NULL;
+}
+
 static void *run(void *arg)
 {
     struct tr_stream *s = arg;
     enum tr_status st = TR_OK;
     struct stream_group *g;
-    (void)setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread and of those that it starts */
+    bool is_low = false;
     while (st == TR_OK && (g = next_group(s)) != NULL) {
         struct tr_data *block;
+        if (!is_low && has_first_rows(s)) {
+            take_low_priority(s);
+            is_low = true;
+        }
         st = make_block(s, g, &block);
         if (st == TR_OK && (st = publish(s, g, block)) != TR_OK)
             tr_data_close(block);
