@@ -17,6 +17,8 @@ static bool is_llamafactory(const struct tree *t)
            (tr_tree_find(t, "model_name_or_path") != NULL && tr_tree_find(t, "export_dir") != NULL);
 }
 
+#define FIRST_RECORDS "the first records, not a random choice"
+
 static const struct leaf *member(const struct tree *info, const char *name, const char *path)
 {
     char full[IMPORT_KEY_MAX];
@@ -36,7 +38,6 @@ static bool can_be_read(const struct tree *info, const char *name, char *why, si
         { "columns.audios", "@absent", "text only" },
         { "subset", "@absent", "name the files of this part with data" },
         { "folder", "@absent", "name the files of this part with data" },
-        { "num_samples", "@absent", "every record is used" },
         { "script_url", "@absent", "no program of a dataset is run" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(known); i++) {
@@ -78,9 +79,6 @@ static void take_alpaca(struct source *s, const struct tree *info, const char *n
     take_column(s, info, name, "query", "input");
     take_column(s, info, name, "response", "output");
     take_column(s, info, name, "history", "history");
-    take_column(s, info, name, "chosen", "chosen");
-    take_column(s, info, name, "rejected", "rejected");
-    take_column(s, info, name, "kto_tag", "label");
     bool is_paired = member(info, name, "ranking") != NULL || member(info, name, "columns.kto_tag") != NULL;
     for (size_t i = 0; tr_tree_has(info, path) && !is_paired && i < TR_COUNT_OF(left_out); i++)
         if (member(info, name, left_out[i][0]) == NULL)
@@ -124,10 +122,12 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
     char path[TR_PATH_MAX], why[512];
     const struct leaf *file = member(info, name, "file_name"), *hub = member(info, name, "hf_hub_url");
     const struct leaf *kind = member(info, name, "formatting"), *stage = tr_tree_find(t, "stage");
-    const struct leaf *split = member(info, name, "split");
+    const struct leaf *split = member(info, name, "split"), *few = member(info, name, "num_samples");
+    char part[64];
     struct source s;
     tr_source_open(&s);
-    s.split = split != NULL ? split->text : NULL;
+    snprintf(part, sizeof part, "%.30s[:%.20s]", split != NULL ? split->text : "", few != NULL ? few->text : "");
+    s.split = few != NULL ? part : split != NULL ? split->text : NULL;
     if (hub == NULL)
         hub = member(info, name, "ms_hub_url");
     if (kind != NULL && tr_words_match("sharegpt openai", kind))
@@ -139,13 +139,17 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
     if (system != NULL)
         tr_source_set(&s, NULL, "system", system->text);
     take_column(&s, info, name, "tools", "tools");
+    take_column(&s, info, name, "chosen", "chosen");
+    take_column(&s, info, name, "rejected", "rejected");
+    take_column(&s, info, name, "kto_tag", "label");
     if (!tr_tree_has(info, name)) {
         snprintf(why, sizeof why, "%s has no dataset %s", info->path, name);
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
     } else if (!can_be_read(info, name, why, sizeof why)) {
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
     } else if (file != NULL && tr_path_join(path, dir, file->text) == TR_OK) {
-        tr_source_give(&s, im, t, leaf, TR_IMPORT_TAKEN, option, path, NULL);
+        tr_source_give(&s, im, t, leaf, few != NULL ? TR_IMPORT_DIFFERS : TR_IMPORT_TAKEN, option, path,
+                       few != NULL ? FIRST_RECORDS : NULL);
     } else if (hub != NULL) {
         tr_source_give(&s, im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text, SOURCE_HUB);
     } else {
@@ -190,7 +194,7 @@ static bool take_listed(struct tr_import *im, const struct tree *t, const struct
     char name[128], part[32], path[TR_PATH_MAX];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(file->path, "."), file->path);
     const struct leaf *kind = member(list, name, "converter"), *size = member(list, name, "size");
-    const char *why = size != NULL ? "the first records, not a random choice" : NULL;
+    const char *why = size != NULL ? FIRST_RECORDS : NULL;
     struct source s;
     if (kind == NULL || !tr_words_match("alpaca sharegpt", kind))
         return false;

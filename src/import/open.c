@@ -48,6 +48,16 @@ const struct tr_import_item *tr_import_given(const struct tr_import *im, const c
     return NULL;
 }
 
+static const char OUTRANKED[] = "the scheduler of the DeepSpeed file counts, as in the Trainer";
+
+/* The scheduler of a DeepSpeed file takes the place of the Trainer's, whichever is read first. */
+static bool is_outranked(const char *option, const char *key, const char *by)
+{
+    static const char theirs[] = "*scheduler.type";
+    return strcmp(option, "lr_scheduler_type") == 0 && tr_text_like(theirs, sizeof theirs - 1, by) &&
+           !tr_text_like(theirs, sizeof theirs - 1, key);
+}
+
 void tr_import_add(struct tr_import *im, const struct tree *t, const struct leaf *leaf, enum tr_import_verdict verdict,
                    const char *option, const char *set, const char *why)
 {
@@ -55,9 +65,20 @@ void tr_import_add(struct tr_import *im, const struct tree *t, const struct leaf
     char text[512], shown[256];
     bool is_run = option != NULL && set != NULL && strncmp(option, "launch ", 7) != 0;
     const struct tr_import_item *other = is_run ? tr_import_given(im, option) : NULL;
+    if (other != NULL && is_outranked(option, other->key, leaf->key) && !is_same(other->set, set)) {
+        im->items[other - im->items] = (struct tr_import_item){ .verdict = TR_IMPORT_DIFFERS,
+                                                                .file = other->file,
+                                                                .line = other->line,
+                                                                .key = other->key,
+                                                                .value = other->value,
+                                                                .why = OUTRANKED };
+        other = NULL;
+    }
     item.is_more = other != NULL && im->target->is_list(im->target->ctx, option);
     item.is_given = is_run && (other == NULL || item.is_more);
-    if (other != NULL && !item.is_more && !is_same(other->set, set)) {
+    if (other != NULL && is_outranked(option, leaf->key, other->key) && !is_same(other->set, set)) {
+        item = (struct tr_import_item){ .verdict = TR_IMPORT_DIFFERS, .line = leaf->line, .why = OUTRANKED };
+    } else if (other != NULL && !item.is_more && !is_same(other->set, set)) {
         snprintf(text, sizeof text, "%s is %s, but %s:%zu (%s) makes it %s; they must agree", option,
                  tr_escape(set, shown, sizeof shown), other->file, other->line, other->key, other->set);
         item = (struct tr_import_item){ .verdict = TR_IMPORT_CANNOT, .line = leaf->line, .why = text };

@@ -60,6 +60,9 @@ INFO = {"identity": {"file_name": "identity.jsonl"},
                    "tags": {"role_tag": "who", "content_tag": "what", "user_tag": "client", "assistant_tag": "bot", "observation_tag": "observation"}},
         "plain": {"file_name": "p.jsonl", "formatting": "sharegpt", "columns": {"messages": "messages"},
                   "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant", "system_tag": "system"}},
+        "pairs": {"file_name": "r.json", "ranking": True, "formatting": "sharegpt", "columns": {"messages": "conv", "chosen": "good", "rejected": "bad"}},
+        "labels": {"file_name": "k.json", "formatting": "sharegpt", "columns": {"messages": "messages", "kto_tag": "liked"},
+                   "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}},
         "few": {"file_name": "f.jsonl", "num_samples": 10}}
 AX = """base_model: models/tiny
 datasets:
@@ -310,7 +313,11 @@ test_datasets:
     ("llama-factory names", {"a.yaml": "stage: sft\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: tagged,plain,few\noutput_dir: o\n"},
      {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "packing": "none", "recompute": "block",
       "data": [{"path": "lfdata/t.jsonl", "roles": {"user": "client", "assistant": "bot"}, "columns": {"messages": "dialog", "tools": "functions"},
-                "message": {"role": "who", "content": "what"}}, "lfdata/p.jsonl"]}, [], ["dataset"], []),
+                "message": {"role": "who", "content": "what"}}, "lfdata/p.jsonl", "lfdata/f.jsonl#[:10]"]}, ["dataset"], [], []),
+    ("llama-factory pairs and labels", {"a.yaml": "stage: dpo\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: pairs,labels\noutput_dir: o\n"},
+     {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "recompute": "block", "task": "dpo",
+      "data": [{"path": "lfdata/r.json", "columns": {"messages": "conv", "chosen": "good", "rejected": "bad"}, "message": {"role": "from", "content": "value"}},
+               {"path": "lfdata/k.json", "columns": {"label": "liked"}}]}, [], [], []),
 
     ("axolotl variables", {"a.yaml": AX.replace("2048", "500_000") + "chat_template_kwargs:\n  enable_thinking: False\n  reasoning_effort: high\n  budget: 128\n"
                                      "default_system_message: Be brief.\ndevice: cuda:0\n"},
@@ -330,6 +337,14 @@ test_datasets:
     ("trl pairs", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\neval_delay: 10\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "dpo", "beta": 0.2, "eval_delay": 10, "learning_rate": 1e-6, "sequence_length": 1024, "packing": "none",
       "recompute": "block", "dtype": "bfloat16"}, ["dataset_name"], [], []),
+    ("a scheduler of DeepSpeed", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndeepspeed: ds.json\nlr_scheduler_type: cosine\nwarmup_steps: 5\n",
+                                 "+ds.json": json.dumps({"scheduler": {"type": "WarmupDecayLR", "params": {
+                                     "total_num_steps": "auto", "warmup_min_lr": 0, "warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_type": "linear"}}})},
+     {"output": "o", "model": "m", "lr_scheduler_type": "linear", "warmup_steps": 5, "max_grad_norm": 0}, ["lr_scheduler_type"], [], []),
+    ("a scheduler of DeepSpeed, read last", {"a.json": json.dumps({"output_dir": "o", "model_name_or_path": "m", "lr_scheduler_type": "cosine"}),
+                                            "b.json": json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5, "warmup_type": "linear"}},
+                                                                  "zero_optimization": {"stage": 1}})},
+     {"output": "o", "model": "m", "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5, "zero": 1, "max_grad_norm": 0}, ["lr_scheduler_type"], [], []),
     ("llama-factory lists", {"+list.yaml": "one:\n  path: one.json\n  source: local\n  converter: alpaca\ntwo:\n  path: two.jsonl\n  converter: sharegpt\n  size: 500\n",
                              "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\nmicro_batch_size: 1\ncutoff_len: 2048\noutput_dir: o\n"},
      {"model": "m", "data": ["one.json", "two.jsonl#[:500]"], "per_device_train_batch_size": 1, "sequence_length": 2048, "output": "o"}, ["train_dataset"], [], []),
