@@ -396,6 +396,8 @@ static const struct import_row rows[] = {
     IDLE("strict test_value plugins liger_* cut_cross_entropy unsloth_* use_kernels lora_*_kernel fused_attn_kernel flash_attention flash_attn_* flash_optimum flex_attention flex_attn_* sdp_attention xformers_attention s2_attention gemma4_hybrid_attn_impl experts_implementation use_scattermoe use_sonicmoe use_dsv4_kernels use_glm_dsa_kernels llama4_linearized_experts tiled_mlp tiled_mlp_* experimental_skip_move_to_device fp8_enable_fsdp_float8_all_gather chunked_cross_entropy* dynamic_sampling gc_steps gc_collect_steps torch_compile_mode sage_attention eager_attention sdpa_varlen large_head_attention deepcompile fp8_config.* fp32_norms fp32_norm_classes selective_checkpointing.* ple_cpu_offload", "kernels are chosen by what was measured"),
     NOT_ON("scaling_softmax scaling_softmax_*", "it changes the attention, and there is nothing like it here"),
     IDLE("world_size num_dataset_shards_to_save max_memory max_memory.* gpu_memory_limit preprocess_iterable pretraining_sample_concatenation axolotl_config_path gradio_* resources_per_worker resources_per_worker.* processor_kwargs processor_kwargs.* image_size image_resize_algorithm", "there is nothing to choose"),
+    NOT_ON("xpos_rope landmark_attention load_4bit", "there is nothing like it here"),
+    IDLE("lora_out_dir rl_adapter_ref_model collator_pad_to_longest use_mamba", "there is nothing to choose"),
     { .key = "role_boundaries[].*", DIFFERS, .why = "the chat template says where a turn begins and ends" },
     IDLE("use_ray ray_* provider node_count gpu gpu_count memory memory_preprocess volumes* secrets branch timeout timeout_preprocess dockerfile_commands env cloud cpu_count", "where a job runs is not part of it"),
     END_OF_ROWS,

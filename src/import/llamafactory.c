@@ -352,6 +352,18 @@ static const struct import_row rows[] = {
     { .key = "export_*", .value = "@on", CANNOT, .why = "not a training: trireme ckpt merge ADAPTER --output DIR" },
     { .key = "max_new_tokens max_length repetition_penalty do_sample temperature top_p top_k num_beams", DECIDED, .why = "trireme generate and chat take it" },
 
+    /* older files */
+    SAME("dpo_beta orpo_beta kto_beta", "beta"),
+    SAME("dpo_ftx kto_ftx", "rpo_alpha"),
+    { .key = "dpo_loss", .value = "sigmoid hinge ipo", TAKEN, .sets = "loss_type" },
+    { .key = "dpo_loss", .value = "orpo simpo", TAKEN, .sets = "task" },
+    { .key = "dpo_loss", CANNOT, .why = "there is no such loss of pairs here" },
+    { .key = "sft_packing", .value = "@on", DIFFERS, .sets = "packing=bestfit", .why = "records in a row never see each other" },
+    { .key = "max_source_length max_target_length", DIFFERS, .why = "cutoff_len is the length of prompt and answer" },
+    NOT_ON("visual_inputs use_mllm_visual", "text only: there are no images here"),
+    NOT_ON("name_module_trainable num_layer_trainable num_hidden_layers", "write trainable with patterns of the layers that learn"),
+    IDLE("attn include_mfu mfu_* model_capacity reserved_label_len efficient_eos metric lora_bf16_mode lora_fp32_mode repo_id pad_to_multiple_of video_maxlen", "there is nothing to choose"),
+
     /* its second generation of files */
     IDLE("model_class", "the model's config.json says it"),
     SAME("micro_batch_size", "per_device_train_batch_size"),

@@ -345,6 +345,10 @@ test_datasets:
                                             "b.json": json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5, "warmup_type": "linear"}},
                                                                   "zero_optimization": {"stage": 1}})},
      {"output": "o", "model": "m", "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5, "zero": 1, "max_grad_norm": 0}, ["lr_scheduler_type"], [], []),
+    ("llama-factory of old", {"a.yaml": "stage: dpo\nfinetuning_type: full\nmodel_name_or_path: m\ndpo_beta: 0.3\ndpo_ftx: 0.5\ndpo_loss: hinge\nattn: fa2\nreserved_label_len: 1\n"
+                                        "max_source_length: 512\noutput_dir: o\n"},
+     {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "recompute": "block", "task": "dpo", "beta": 0.3, "rpo_alpha": 0.5, "loss_type": "hinge"},
+     ["max_source_length"], [], []),
     ("llama-factory lists", {"+list.yaml": "one:\n  path: one.json\n  source: local\n  converter: alpaca\ntwo:\n  path: two.jsonl\n  converter: sharegpt\n  size: 500\n",
                              "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\nmicro_batch_size: 1\ncutoff_len: 2048\noutput_dir: o\n"},
      {"model": "m", "data": ["one.json", "two.jsonl#[:500]"], "per_device_train_batch_size": 1, "sequence_length": 2048, "output": "o"}, ["train_dataset"], [], []),
