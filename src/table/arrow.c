@@ -104,9 +104,9 @@ static enum tr_status write_cell(struct tr_table *t, const struct tr_ar *a, size
     case AR_TEXT:
         if (from > to || to > f->n_values)
             return tr_ar_damaged(t, "a text lies outside its column");
-        return tr_cell_text(t, (const char *)f->values + from, (size_t)(to - from));
+        return (f->is_bytes ? tr_cell_bytes : tr_cell_text)(t, (const char *)f->values + from, (size_t)(to - from));
     case AR_FIXED_TEXT:
-        return tr_cell_text(t, (const char *)f->values + row * f->width, f->width);
+        return tr_cell_bytes(t, (const char *)f->values + row * f->width, f->width);
     case AR_LIST:
         return write_list(t, a, i + 1, from, to);
     case AR_FIXED_LIST:

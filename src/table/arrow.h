@@ -27,10 +27,11 @@ enum { AR_MAX_DEPTH = 32, AR_MAX_FIELDS = 1 << 14 };
 
 struct tr_ar_field {
     enum tr_ar_kind kind;
-    size_t width; /* bytes of a value or of an offset; elements of AR_FIXED_LIST */
-    size_t end;   /* its children are the fields (i, end), each with its own */
-    int64_t id;   /* of its dictionary */
-    bool is_dict; /* the values here are indices of the dictionary's */
+    size_t width;  /* bytes of a value or of an offset; elements of AR_FIXED_LIST */
+    size_t end;    /* its children are the fields (i, end), each with its own */
+    int64_t id;    /* of its dictionary */
+    bool is_bytes; /* not called a text */
+    bool is_dict;  /* the values here are indices of the dictionary's */
     struct tr_ar_dict *dict;
     enum tr_ar_kind index_kind;
     size_t index_width;

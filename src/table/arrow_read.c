@@ -113,6 +113,7 @@ static bool read_type(const struct tr_flat *x, int64_t id, struct tr_flat_at typ
     case TYPE_LARGE_BINARY:
     case TYPE_LARGE_UTF8:
         f->kind = AR_TEXT;
+        f->is_bytes = id == TYPE_BINARY || id == TYPE_LARGE_BINARY;
         f->width = id >= TYPE_LARGE_BINARY ? 8 : 4;
         return true;
     case TYPE_BOOL:

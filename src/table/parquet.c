@@ -31,7 +31,7 @@ static enum tr_status write_value(struct tr_table *t, struct tr_pq_leaf *f)
     else if (f->type == PQ_FLOAT || f->type == PQ_DOUBLE)
         tr_cell_real(t, v.real);
     else if (f->type == PQ_BYTE_ARRAY || f->type == PQ_FIXED)
-        TR_PASS(tr_cell_text(t, v.p, v.n));
+        TR_PASS(f->cell == PQ_AS_BYTES ? tr_cell_bytes(t, v.p, v.n) : tr_cell_text(t, v.p, v.n));
     else if (f->cell == PQ_AS_UNSIGNED)
         tr_cell_uint(t, f->type == PQ_INT32 ? (uint32_t)v.i : (uint64_t)v.i);
     else

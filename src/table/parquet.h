@@ -23,7 +23,7 @@ enum tr_pq_encoding {
     PQ_SPLIT = 9, /* BYTE_STREAM_SPLIT */
 };
 /* What a value is printed as. */
-enum tr_pq_cell { PQ_AS_VALUE, PQ_AS_UNSIGNED, PQ_AS_HALF, PQ_AS_NULL };
+enum tr_pq_cell { PQ_AS_VALUE, PQ_AS_BYTES, PQ_AS_UNSIGNED, PQ_AS_HALF, PQ_AS_NULL };
 
 enum { PQ_MAX_DEPTH = 32, PQ_MAX_NODES = 1 << 14 };
 

@@ -61,11 +61,13 @@ static void read_element(struct tr_thrift *x, struct element *e)
 
 static enum tr_pq_cell cell_of(const struct element *e)
 {
-    enum { DECIMAL = 5, UINT_8 = 11, UINT_64 = 14, LOGICAL_DECIMAL = 5, LOGICAL_HALF = 15 };
+    enum { TEXT = 0, LOGICAL_TEXT = 1, DECIMAL = 5, UINT_8 = 11, UINT_64 = 14, LOGICAL_DECIMAL = 5, LOGICAL_HALF = 15 };
     if (e->type == PQ_INT96 || e->converted == DECIMAL || e->logical == LOGICAL_DECIMAL)
         return PQ_AS_NULL;
     if (e->logical == LOGICAL_HALF)
         return e->type == PQ_FIXED && e->n_fixed == 2 ? PQ_AS_HALF : PQ_AS_NULL;
+    if (e->type == PQ_BYTE_ARRAY || e->type == PQ_FIXED)
+        return e->converted == TEXT || e->logical == LOGICAL_TEXT ? PQ_AS_VALUE : PQ_AS_BYTES;
     bool is_unsigned = (e->converted >= UINT_8 && e->converted <= UINT_64) || (e->logical == 10 && !e->is_signed);
     return is_unsigned ? PQ_AS_UNSIGNED : PQ_AS_VALUE;
 }

@@ -244,6 +244,23 @@ enum tr_status tr_cell_text(struct tr_table *t, const char *p, size_t n)
     return TR_OK;
 }
 
+enum tr_status tr_cell_bytes(struct tr_table *t, const char *p, size_t n)
+{
+    size_t i = 0, n_char = 1;
+    TR_PASS(tr_table_work(t, n));
+    for (; i < n && n_char != 0; i += n_char) {
+        while (n - i >= 8 && are_plain(p + i))
+            i += 8;
+        if (i == n)
+            break;
+        n_char = p[i] == '\0' ? 0 : tr_utf8_len(p + i, n - i);
+    }
+    if (i >= n && n_char != 0)
+        return tr_cell_text(t, p, n);
+    tr_cell_raw(t, "null", 4);
+    return TR_OK;
+}
+
 void tr_cell_uint(struct tr_table *t, uint64_t x)
 {
     char digits[24];

@@ -45,6 +45,8 @@ enum tr_status tr_table_give(struct tr_table *t, struct tr_row *row, const char 
 /* Cells at the end of a row's text. A row that is already too long stays as it is. */
 void tr_cell_raw(struct tr_table *t, const char *json, size_t n);
 enum tr_status tr_cell_text(struct tr_table *t, const char *p, size_t n); /* bytes that are not UTF-8 stay */
+/* Bytes that the file does not call a text: one where they are, null otherwise (images, sounds). */
+enum tr_status tr_cell_bytes(struct tr_table *t, const char *p, size_t n);
 void tr_cell_int(struct tr_table *t, int64_t x);
 void tr_cell_uint(struct tr_table *t, uint64_t x);
 void tr_cell_real(struct tr_table *t, double x); /* null, where JSON has no number for it */

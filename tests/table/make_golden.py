@@ -28,6 +28,11 @@ def plain(x):
     """JSON has no NaN and no infinity: null."""
     if isinstance(x, float):
         return x if math.isfinite(x) else None
+    if isinstance(x, bytes):  # of a text where they are one
+        try:
+            return None if b"\0" in x else x.decode()
+        except UnicodeDecodeError:
+            return None
     if isinstance(x, dict):
         return {k: plain(v) for k, v in x.items()}
     return [plain(v) for v in x] if isinstance(x, list) else x
@@ -86,7 +91,16 @@ def parquets():
         parquet(f"nested{i}", t, data_page_version=["1.0", "2.0"][i % 2], use_compliant_nested_type=i < 2, compression="zstd")
 
 
+BYTES = pa.table({"text": ["one", "two", "three", None], "image": pa.array([b"\x89PNG\0\xff", b"plain bytes, \xc3\xbc", b"", None]),
+                  "hash": pa.array([b"abcd", b"\0\1\2\3", b"\xff\xfe\xfd\xfc", None], pa.binary(4)),
+                  "parts": [[{"raw": b"\xf0\x9f"}], [{"raw": b"x" * 40 + b"\xff"}, {"raw": b"y" * 40}], [], None]})
+
+
 def arrows():
+    parquet("bytes-1", BYTES)
+    with ipc.new_stream(HERE / "bytes-2.arrow", BYTES.schema) as w:
+        w.write_table(BYTES)
+    record("bytes-2.arrow", BYTES.to_pylist())
     for kind, codec in [("stream", None), ("file", "lz4"), ("file", "zstd"), ("stream", "zstd")]:
         name = f"chat-{kind}-{codec or 'plain'}.arrow"
         opened = ipc.new_stream if kind == "stream" else ipc.new_file
