@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""trackers.py TRIREME [--pairs N] [--steps N] - what trackers cost a step.
+"""trackers.py TRIREME [--pairs N] [--steps N] [--length N] [--batch N] [--threads N] - what trackers cost a step.
 
-Runs with and without `--report_to all --metrics_file` alternate, and every one is asked of the kernel (/proc/PID/task/*/schedstat, nanoseconds on a core):
+Runs with and without `--report_to all --metrics_file` alternate. Of every one:
+- wall: from the first step of its log to the last, per step. The honest number, on a machine that does nothing else.
+and from the kernel (/proc/PID/task/*/schedstat, nanoseconds on a core):
 - step: CPU time of the thread that makes the steps, per step. Other programs on the machine disturb it less than wall time; pairs and a
   bootstrap of their ratios say how much they do.
 - trackers: CPU time of the trackers' thread (the one of nice 10), per step. Where every core is taken it is what the steps may lose, so
@@ -22,6 +24,9 @@ p = argparse.ArgumentParser()
 p.add_argument("trireme", type=os.path.abspath)
 p.add_argument("--pairs", type=int, default=30)
 p.add_argument("--steps", type=int, default=60)
+p.add_argument("--length", type=int, default=256)
+p.add_argument("--batch", type=int, default=4)
+p.add_argument("--threads", type=int, default=1)
 args = p.parse_args()
 source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -39,10 +44,11 @@ def threads(pid):
 
 
 def train(*more):
-    """Microseconds a step of the step's thread and of the trackers' thread."""
+    """Microseconds a step: by the clock, of the step's thread, of the trackers' thread."""
     shutil.rmtree("out", ignore_errors=True)
-    run = subprocess.Popen([args.trireme, "train", "--model", "model", "--data", "text.txt", "--output", "out", "--sequence_length", "256",
-                            "--per_device_train_batch_size", "4", "--max_steps", str(args.steps), "--save_steps", "0", "--threads", "1", "--quiet", *more],
+    run = subprocess.Popen([args.trireme, "train", "--model", "model", "--data", "text.txt", "--output", "out", "--sequence_length", str(args.length),
+                            "--per_device_train_batch_size", str(args.batch), "--max_steps", str(args.steps), "--save_steps", "0", "--threads", str(args.threads),
+                            "--quiet", *more],
                            stdout=subprocess.DEVNULL)
     seen = {}
     while run.poll() is None:
@@ -51,7 +57,8 @@ def train(*more):
     assert run.returncode == 0
     base = os.nice(0)
     trackers = sum(ns for ns, nice in seen.values() if nice > base)
-    return seen[run.pid][0] / args.steps / 1e3, trackers / args.steps / 1e3
+    times = [e["time"] for e in map(json.loads, open("out/events.jsonl")) if e["event"] == "step"]
+    return (times[-1] - times[0]) / (len(times) - 1) * 1e6, seen[run.pid][0] / args.steps / 1e3, trackers / args.steps / 1e3
 
 
 def bounds(x):
@@ -65,15 +72,17 @@ with tempfile.TemporaryDirectory() as work:
     os.environ["TRACKIO_DIR"] = work + "/trackio"
     subprocess.run([args.trireme, "init", "--config", f"{source}/examples/quickstart/config.json", "--tokenizer", "bytes", "--out", "model", "--quiet"], check=True)
     shutil.copy("/usr/share/common-licenses/GPL-3", "text.txt")
-    on, off, side = [], [], []
+    runs = {True: [], False: []}
     train()
     for i in range(args.pairs):
         for is_on in (i % 2 == 0, i % 2 == 1):  # neither is always the first
-            step, trackers = train(*(["--report_to", "all", "--metrics_file", "out/metrics.prom"] if is_on else []))
-            (on if is_on else off).append(step)
-            side += [trackers] if is_on else []
-    ratio = [100 * (a / b - 1) for a, b in zip(on, off)]
-    print(json.dumps({"pairs": args.pairs, "steps": args.steps, "step_us": round(statistics.median(off), 1), "step_with_trackers_us": round(statistics.median(on), 1),
-                      "difference_percent": round(statistics.median(ratio), 3), "bounds_percent": [round(x, 3) for x in bounds(ratio)],
-                      "trackers_us": round(statistics.median(side), 1), "trackers_of_a_step_percent": round(100 * statistics.median(side) / statistics.median(off), 3)}))
+            runs[is_on].append(train(*(["--report_to", "all", "--metrics_file", "out/metrics.prom"] if is_on else [])))
+    out = {"pairs": args.pairs, "steps": args.steps, "tokens": args.length * args.batch, "threads": args.threads}
+    for which, name in enumerate(("wall", "step")):
+        on, off = ([r[which] for r in runs[x]] for x in (True, False))
+        ratio = [100 * (a / b - 1) for a, b in zip(on, off)]
+        out[name] = {"us": round(statistics.median(off), 1), "with_trackers_us": round(statistics.median(on), 1), "difference_percent": round(statistics.median(ratio), 3),
+                     "bounds_percent": [round(x, 3) for x in bounds(ratio)]}
+    side = statistics.median(r[2] for r in runs[True])
+    print(json.dumps({**out, "trackers_us": round(side, 1), "trackers_of_a_step_percent": round(100 * side / out["step"]["us"], 3)}))
     os.chdir(source)

@@ -60,6 +60,7 @@ async function loadSeries() {
 function cut(s) {
   if (!s) return s;
   const keep = s.step.map((x, i) => i).filter(i => s.step[i] >= T.view.from && s.step[i] <= T.view.to), out = {...s, step: keep.map(i => s.step[i])};
+  if (s.evals) out.evals = s.evals.map(cut);
   for (const [k, v] of Object.entries(s)) if (v && v.mean) out[k] = Object.fromEntries(Object.entries(v).map(([n, y]) => [n, keep.map(i => y[i])]));
   return out;
 }
@@ -88,7 +89,7 @@ async function load() {
 }
 
 function tile(value, label) {
-  return T.el('div', {class: 'tile'}, T.el('b', {}, value), T.el('span', {}, label));
+  return T.el('div', {class: 'tile' + (value.length > 12 ? ' long' : '')}, T.el('b', {}, value), T.el('span', {}, label));
 }
 
 function drawHead() {
@@ -97,20 +98,22 @@ function drawHead() {
   if (!r) return;
   const last = r.last || {}, total = r.total_steps, live = r.state === 'runs';
   const left = live && total > r.step && r.step_s > 0 ? (total - r.step) * r.step_s : null;
-  const evals = (T.series[T.current] || {}).eval, best = evals && evals.loss ? Math.min(...evals.loss.mean.filter(x => x != null)) : null;
+  const evals = ((T.series[T.current] || {}).evals || [])[0], best = evals && evals.loss ? Math.min(...evals.loss.mean.filter(x => x != null)) : null;
   const saved = r.notes.filter(n => n.event === 'checkpoint').pop(), l = r.layout || {};
   $('state').textContent = T.show(r.state);
   $('state').className = 'state ' + (['runs', 'done', 'stopped', 'failed', 'dead'].includes(r.state) ? r.state : '');
   document.title = T.whole(r.step) + (total ? '/' + T.whole(total) : '') + ' ' + T.name(r.dir) + ' \u2013 Trireme';
   const tiles = [tile(T.whole(r.step) + (total ? ' / ' + T.whole(total) : ''), 'step'), tile(T.number(last.loss, 5), 'loss')];
-  if (best != null) tiles.push(tile(T.number(evals.loss.mean[evals.loss.mean.length - 1], 5), 'eval loss, best ' + T.number(best, 5)));
+  if (best != null) tiles.push(tile(T.number(evals.loss.mean[evals.loss.mean.length - 1], 5), 'eval, best ' + T.number(best, 4)));
   tiles.push(tile(T.count(last.tokens_per_s), 'tokens/s'));
   if (last.mfu != null) tiles.push(tile(T.percent(last.mfu), 'MFU'));
   tiles.push(tile(T.number(last.grad_norm, 4), 'gradient norm'), tile(T.number(last.lr, 3), 'learning rate'), tile(T.count(r.tokens_seen), 'tokens'));
-  tiles.push(tile(live ? T.seconds(left) : T.seconds(r.end ? r.end.seconds : r.last_time - r.first_time), live ? 'left' : 'took'));
+  tiles.push(tile(live ? T.seconds(left) : T.seconds(Math.max(r.end ? r.end.seconds : 0, r.last_time - r.first_time)), live ? 'left' : 'took'));
   if (saved) tiles.push(tile(T.whole(saved.step), 'last checkpoint'));
   if (l.dp) tiles.push(tile(['dp', 'tp', 'pp', 'cp', 'ep'].filter(k => l[k] > 1).map(k => k + ' ' + l[k]).join(' ') || '1 rank', 'layout' + (l.zero ? ', zero ' + l.zero : '')));
   head.append(T.el('div', {class: 'tiles'}, ...tiles));
+  const why = ['failed', 'stopped', 'dead'].includes(r.state) ? T.faults(r).pop() : null;
+  if (why) head.append(T.el('p', {class: 'why'}, T.el('b', {}, 'last fault'), ' ' + (why.rank >= 0 ? 'rank ' + why.rank + ' ' : '') + T.show(why.cause || '')));
   if (total) head.append(T.el('progress', {max: total, value: r.step, 'aria-label': 'steps done'}));
 }
 
@@ -119,11 +122,15 @@ function drawPanel(id) {
   if (!body) return;
   const scrolled = [...body.querySelectorAll('.scroll, pre.log')].map(e => e.scrollTop);
   const hadFocus = body.contains(document.activeElement) && document.activeElement !== document.body;
-  $('panel-' + id).hidden = !!p.optional && !p.optional();
+  const stays = T.view.from != null && !$('panel-' + id).hidden; // a part of the steps without values is no reason to go
+  $('panel-' + id).hidden = !!p.optional && !stays && !p.optional();
   if (!r || $('panel-' + id).hidden) return;
   body.replaceChildren();
   p.draw(body, r);
-  body.querySelectorAll('.scroll').forEach((e, i) => { e.scrollTop = scrolled[i] || 0; });
+  body.querySelectorAll('.scroll, pre.log').forEach(function (e, i) {
+    if (e.scrollHeight > e.clientHeight || e.scrollWidth > e.clientWidth) e.tabIndex = 0; // so that keys scroll it
+    if (scrolled[i] != null) e.scrollTop = scrolled[i];
+  });
   if (hadFocus) { const e = body.querySelector('[tabindex], select'); if (e) e.focus({preventScroll: true}); }
 }
 
@@ -187,7 +194,7 @@ function follow() {
   let busy = false, seen = T.runs.map(r => r.version);
   const source = new EventSource('/events');
   source.addEventListener('tick', async function (e) {
-    $('live').textContent = 'live';
+    $('live').textContent = 'connected';
     if (busy) return;
     busy = true;
     try {

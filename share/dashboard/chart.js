@@ -8,7 +8,7 @@ const LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 24;
 T.ticks = function (lo, hi, n) {
   if (!(hi - lo > 1e-12 * Math.abs(hi))) return [lo];
   const raw = (hi - lo) / n, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map(k => k * power).find(s => s >= raw);
+  const step = [1, 2, 5, 10].map(k => k * power).find(s => 1.3 * s >= raw);
   const out = [];
   for (let i = Math.ceil(lo / step - 1e-9); i * step <= hi + 1e-9 * step; i++) out.push(i * step);
   return out;
@@ -74,12 +74,12 @@ T.curve = function (host, spec) {
   const x = spec.range, at = v => (v - x[0]) / (x[1] - x[0] || 1), ly = v => log ? Math.log(Math.max(v, 1e-300)) : v;
   const sx = v => LEFT + at(v) * (width - LEFT - RIGHT);
   const sy = v => TOP + (1 - (ly(v) - ly(y[0])) / (ly(y[1]) - ly(y[0]))) * (height - TOP - BOTTOM);
-  const last = lines.filter(l => !l.points).map(l => l.label + ' ' + spec.format(l.mean[l.mean.length - 1])).join(', ');
+  const last = lines.filter(l => !l.points).map(l => l.label + ' ' + spec.format(l.last != null ? l.last : l.mean[l.mean.length - 1])).join(', ');
   const svg = T.el('svg', {class: 'curve', viewBox: '0 0 ' + width + ' ' + height, tabindex: 0, role: 'img',
     'aria-label': spec.label + ', steps ' + T.whole(x[0]) + ' to ' + T.whole(x[1]) + ', last ' + last});
   svg.append(...grid(x, y, log, sx, sy, width, height, spec));
-  for (const m of spec.marks || []) if (m >= x[0] && m <= x[1])
-    svg.append(T.el('line', {class: 'mark', x1: sx(m), x2: sx(m), y1: TOP, y2: height - BOTTOM}));
+  for (const m of spec.marks || []) if (m.step >= x[0] && m.step <= x[1])
+    svg.append(T.el('line', {class: 'mark', x1: sx(m.step), x2: sx(m.step), y1: TOP, y2: height - BOTTOM}, T.el('title', {}, T.show(m.text))));
   if (spec.plan != null && spec.plan >= y[0] && spec.plan <= y[1]) svg.append(T.el('line', {class: 'plan', x1: LEFT, x2: width - RIGHT, y1: sy(spec.plan), y2: sy(spec.plan)}));
   for (const l of lines) draw(svg, l, sx, sy, spec.exact ? {...view, smooth: 0} : view);
   const legend = T.el('ul', {class: 'legend'});
@@ -97,6 +97,7 @@ function grid(x, y, log, sx, sy, width, height, spec) {
   const xs = T.ticks(x[0], x[1], width < 420 ? 3 : 6).filter(v => v === Math.round(v));
   for (const v of xs)
     out.push(T.el('text', {x: Math.min(sx(v), width - RIGHT - 12), y: height - 7, 'text-anchor': 'middle'}, v >= 1e5 ? T.count(v) : T.whole(v)));
+  out.push(T.el('text', {x: LEFT - 5, y: height - 7, 'text-anchor': 'end'}, 'step'));
   out.push(T.el('line', {class: 'axis', x1: LEFT, x2: width - RIGHT, y1: height - BOTTOM, y2: height - BOTTOM}));
   return out;
 }
@@ -120,11 +121,11 @@ function tell(legend, lines, spec, step) {
   for (const l of lines) {
     const i = step == null ? l.step.length - 1 : nearest(l.step, step);
     const many = l.min && l.min[i] !== l.max[i] && step != null ? ' (' + spec.format(l.min[i]) + ' to ' + spec.format(l.max[i]) + ')' : '';
-    legend.append(T.el('li', {}, T.el('span', {class: 'key', css: {background: l.color}}), l.label,
-      T.el('b', {}, spec.format(l.mean[i]) + many)));
+    legend.append(T.el('li', {}, T.el('span', l.points ? {class: 'key dash', css: {'border-color': l.color}} : {class: 'key', css: {background: l.color}}), l.label,
+      T.el('b', {}, spec.format(step == null && l.last != null ? l.last : l.mean[i]) + many)));
   }
   if (spec.plan != null)
-    legend.append(T.el('li', {}, T.el('span', {class: 'key', css: {background: 'var(--dim)'}}), spec.planLabel || 'plan', T.el('b', {}, spec.format(spec.plan))));
+    legend.append(T.el('li', {}, T.el('span', {class: 'key dash', css: {'border-color': 'var(--dim)'}}), spec.planLabel || 'plan', T.el('b', {}, spec.format(spec.plan))));
 }
 
 function listen(svg, legend, lines, spec, g) {

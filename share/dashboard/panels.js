@@ -5,7 +5,11 @@
 // A step that is planned takes layout.step_s; then its tokens per second follow.
 const planned = r => r.layout && r.layout.step_s > 0 && r.last.tokens > 0 ? r.last.tokens / r.layout.step_s : null;
 const notes = (r, ...names) => r.notes.filter(n => names.includes(n.event));
-const faultSteps = r => notes(r, 'fault').map(n => Number((/step (\d+)/.exec(n.cause || '') || [])[1])).filter(n => n > 0);
+const restarts = r => notes(r, 'start').slice(1);
+const isSlow = n => n.action === 'goes on'; // an action that took far longer than it does: nothing was lost
+T.faults = r => notes(r, 'fault').filter(n => !isSlow(n));
+const marks = r => [...T.faults(r).map(n => ({step: Number((/step (\d+)/.exec(n.cause || '') || [])[1]) || n.after_step, text: n.cause})),
+  ...restarts(r).map(n => ({step: n.after_step, text: 'restart'}))];
 
 // The same column of every run that is shown, as lines.
 function lines(column, more) {
@@ -14,22 +18,36 @@ function lines(column, more) {
     const s = T.series[i], c = s && s[column];
     if (!run.shown || !s) return;
     const many = T.runs.filter(x => x.shown).length > 1, label = many ? T.name(run.dir) : (more && more.label) || column.replaceAll('_', ' ');
-    if (c) out.push({label: label, color: T.color(i), step: s.step, mean: c.mean, min: c.min, max: c.max});
-    const e = s.eval && s.eval.loss;
-    if (column === 'loss' && e) out.push({label: (many ? T.name(run.dir) + ' ' : '') + 'eval', color: many ? T.color(i) : T.color(1), step: s.eval.step, mean: e.mean, points: true});
+    if (c) out.push({label: label, color: T.color(i), step: s.step, mean: c.mean, min: c.min, max: c.max, last: T.view.from == null && T.details[i] ? T.details[i].last[column] : null});
+    (s.evals || []).forEach(function (e, k) { // of several sets, each by its name
+      if (e[column] && more && more.evals) out.push({label: [many ? T.name(run.dir) : '', 'eval', s.evals.length > 1 ? T.show(e.set) : ''].filter(x => x).join(' '),
+        color: T.color(many ? i : k + 1), step: e.step, mean: e[column].mean, points: true});
+    });
   });
   return out;
 }
 
 function curve(column, format, more) {
   return function (host, r) {
-    T.curve(host, {label: column.replaceAll('_', ' '), format, lines: lines(column, more), range: T.range(), marks: faultSteps(r),
+    T.curve(host, {label: column.replaceAll('_', ' '), format, lines: lines(column, more), range: T.range(), marks: marks(r),
       ...more, plan: more && more.plan ? more.plan(r) : null});
   };
 }
 
 function perSecond(host, r) {
   curve('tokens_per_s', x => T.count(x), {label: 'tokens/s', linear: true, plan: planned, planLabel: 'planned', empty: 'no steps yet'})(host, r);
+}
+
+// The utilisation that the planned step would have: it grows as tokens per second do.
+function plannedShare(r) {
+  const speed = planned(r), share = speed && r.last.tokens_per_s > 0 ? r.last.mfu * speed / r.last.tokens_per_s : null;
+  return share <= 1 ? share : null;
+}
+
+// Shares of right answers to multiple choice, of the set that has such.
+function choices(host, r) {
+  const e = T.series[T.current].evals.find(x => x.acc || x.acc_norm), of = (c, label, i) => e && e[c] ? [{label, color: T.color(i), step: e.step, mean: e[c].mean, points: true}] : [];
+  T.curve(host, {label: 'multiple choice', format: T.percent, range: T.range(), linear: true, marks: marks(r), lines: [...of('acc', 'accuracy', 0), ...of('acc_norm', 'by length', 1)]});
 }
 
 // Where the time of a step goes: what waits for data, what waits for other ranks, the rest computes.
@@ -76,7 +94,7 @@ function ranks(host, r) {
       x.action + (x.site ? ', ' + T.show(x.site) : '') + (k.here ? '' : ' on ' + T.show(x.host))];
   });
   const slow = k.ranks.filter(x => x.score > 1.15).map(x => x.rank);
-  host.append(T.el('p', {class: 'note'}, k.n + ' ranks' + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
+  host.append(T.el('p', {class: 'note'}, T.many(k.n, 'rank') + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
     ', generation ' + k.generation + (slow.length ? '; stragglers: ' + slow.join(', ') : '') +
     (k.holder >= 0 ? '; rank ' + k.holder + ' holds up the others' : '')),
     T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows));
@@ -85,18 +103,25 @@ function ranks(host, r) {
 function checkpoints(host, r) {
   const all = notes(r, 'checkpoint', 'checkpoint_skipped').reverse();
   if (!all.length) { host.append(T.el('p', {class: 'empty'}, 'none yet')); return; }
-  host.append(T.table('', [['step', 'n'], ['written', 'n'], ['size', 'n'], ['write', 'n'], ['stall', 'n'], ['']],
+  host.append(T.table('', [['step', 'n'], ['written, UTC', 'n'], ['size', 'n'], ['write', 'n'], ['stall', 'n'], ['state']],
     all.map(c => [T.whole(c.step), T.clock(c.time), T.bytes(c.bytes), T.seconds(c.write_s), T.seconds(c.stall_s),
       c.event !== 'checkpoint' ? T.el('span', {class: 'warn'}, 'skipped') : T.el('span', {class: c.verified ? 'good' : 'warn'}, c.verified ? 'verified' : 'not verified')])));
 }
 
 function faults(host, r) {
-  const all = notes(r, 'fault', 'no_gradient', 'restart').reverse();
-  const generation = T.ranks && T.ranks.generation;
-  host.append(T.el('p', {class: 'note'}, (all.length ? all.length + (all.length === 1 ? ' fault' : ' faults') : 'no faults') +
-    (generation > 0 ? '; generation ' + generation + ' of the group' : '') + (r.skipped_lines ? '; ' + r.skipped_lines + ' lines of the log cannot be read' : '')));
-  if (all.length) host.append(T.table('', [['when', 'n'], ['rank', 'n'], ['phase'], ['cause', 'w'], ['action']],
-    all.map(f => [T.clock(f.time), f.rank == null || f.rank < 0 ? '\u2013' : f.rank, f.phase || f.event, f.cause || 'step ' + f.step, f.action || ''])));
+  const again = restarts(r), all = notes(r, 'fault', 'no_gradient', 'start').filter(n => n.event !== 'start' || again.includes(n)).reverse();
+  const slow = all.filter(isSlow).length, bad = all.length - slow - again.length;
+  host.append(T.el('p', {class: 'note'}, (bad ? T.many(bad, 'fault') : 'no faults') + (again.length ? ', ' + T.many(again.length, 'restart') : '') +
+    (slow ? ', ' + T.many(slow, 'slow action') : '') + (r.skipped_lines ? '; ' + T.many(r.skipped_lines, 'line') + ' of the log cannot be read' : '')));
+  const row = f => f.event === 'start' ? ['\u2013', 'restart', 'goes on after step ' + T.whole(f.after_step - 1), 'resumed']
+    : [f.rank == null || f.rank < 0 ? '\u2013' : f.rank, f.phase || f.event, f.cause || 'step ' + f.step, f.action === 'launch' ? 'the group ended' : f.action || ''];
+  if (all.length) host.append(T.table('', [['when, UTC', 'n'], ['rank', 'n'], ['phase'], ['cause', 'w'], ['action']], all.map(f => [T.clock(f.time), ...row(f)])));
+}
+
+// What was asked of the run with `trireme ctl`.
+function requests(host, r) {
+  host.append(T.table('', [['when, UTC', 'n'], ['after step', 'n'], ['request', 'w'], ['answer', 'w']], notes(r, 'control').reverse().map(n => [T.clock(n.time), T.whole(n.step),
+    n.action + (n.key ? ' ' + n.key + '=' + T.number(n.value) : ''), n.accepted ? T.el('span', {class: 'good'}, 'done') : T.el('span', {class: 'bad'}, 'refused: ' + T.show(n.why || ''))])));
 }
 
 function logs(host) {
@@ -115,12 +140,13 @@ function configuration(host, r) {
   const value = v => v == null ? '\u2013' : typeof v === 'object' ? JSON.stringify(v) : String(v);
   const others = T.configs.filter((c, i) => i !== T.current && c);
   const all = Object.entries(options), given = all.filter(([n, o]) => o.origin !== 'default');
-  const row = ([n, o]) => [n, value(o.value), o.origin];
+  const origin = (n, text) => text === 'command line --' + n ? 'command line' : text; // the option itself is in the row
+  const row = ([n, o]) => [n, value(o.value), origin(n, o.origin)];
   const differs = n => others.some(c => value((c[n] || {}).value) !== value(options[n].value));
   if (others.length) host.append(T.table('What differs between the runs', [['option'], ...T.runs.map(x => [T.name(x.dir)])],
     all.filter(([n]) => differs(n)).map(([n]) => [n, ...T.configs.map(c => c && c[n] ? value(c[n].value) : '\u2013')])));
   host.append(T.table('Given', [['option'], ['value', 'w'], ['origin', 'w']], given.map(row)),
-    T.el('details', {}, T.el('summary', {}, 'all ' + all.length + ' options'), T.table('', [['option'], ['value', 'w'], ['origin', 'w']], all.map(row))));
+    T.el('details', {}, T.el('summary', {}, 'all ' + T.many(all.length, 'option')), T.table('', [['option'], ['value', 'w'], ['origin', 'w']], all.map(row))));
 }
 
 function machine(host, r) {
@@ -132,9 +158,25 @@ function machine(host, r) {
   if (h.load) rows.push(['load', bar(h.load[0], h.cores), h.load.map(x => x.toFixed(2)).join(' ') + ' of ' + h.cores + ' cores']);
   if (h.memory_bytes) rows.push(['memory', bar(h.memory_bytes - h.memory_free_bytes, h.memory_bytes), T.bytes(h.memory_free_bytes) + ' of ' + T.bytes(h.memory_bytes) + ' free']);
   if (h.disk_bytes) rows.push(['disk', bar(h.disk_bytes - h.disk_free_bytes, h.disk_bytes), T.bytes(h.disk_free_bytes) + ' of ' + T.bytes(h.disk_bytes) + ' free']);
-  host.append(T.table(T.show(h.host), [['what'], ['used'], ['']], rows));
-  const system = r.system && Object.entries(r.system).filter(([k, v]) => typeof v === 'number' && !['time', 'schema'].includes(k));
-  if (system && system.length) host.append(T.table('as the run reports it', [['what'], ['', 'n']], system.map(([k, v]) => [k, /bytes/.test(k) ? T.bytes(v) : T.number(v)])));
+  host.append(T.table('host of this page: ' + T.show(h.host), [['what'], ['used'], ['free']], rows));
+  sample(host, r.system);
+}
+
+// The last sample of the machine in the log, with the names and units of a reader; what has no row here comes as it is.
+const perS = x => T.bytes(x) + '/s';
+const measured = {cpu: ['processors busy', T.percent], process_cores: ['cores of the run', T.number], process_memory_bytes: ['memory of the run', T.bytes], memory_used: ['memory used', T.percent],
+  memory_used_bytes: ['', T.bytes], disk_read_bytes_per_s: ['read from disks', perS], disk_written_bytes_per_s: ['written to disks', perS], disk_free_bytes: ['room on the disk', T.bytes],
+  network_received_bytes: ['received', T.bytes], network_sent_bytes: ['sent', T.bytes]};
+function sample(host, s) {
+  if (!s) return;
+  const rows = Object.entries(s).filter(([k, v]) => typeof v === 'number' && !['time', 'schema', 'interval_s'].includes(k)).map(function ([k, v]) {
+    const m = measured[k] || [k, /bytes/.test(k) ? T.bytes : T.number];
+    return [m[0], m[1](v)];
+  });
+  const gpus = (Array.isArray(s.gpus) ? s.gpus : []).map(g => [g.gpu, T.percent(g.utilization), T.bytes(g.memory_used_bytes) + ' of ' + T.bytes(g.memory_total_bytes),
+    T.number(g.power_w, 3) + ' W', T.number(g.temperature_c, 3) + ' \u00b0C', T.number(g.clock_mhz, 4) + ' MHz']);
+  if (gpus.length) host.append(T.table('GPUs, ' + T.when(s.time), [['GPU', 'n'], ['busy', 'n'], ['memory', 'n'], ['power', 'n'], ['heat', 'n'], ['clock', 'n']], gpus));
+  host.append(T.table('host of rank 0, ' + T.when(s.time), [['what'], ['value', 'n']], rows.filter(x => x[0])));
 }
 
 function timeline(host, r) {
@@ -160,11 +202,11 @@ function data(host, r) {
   if (!d) { host.append(T.el('p', {class: 'empty'}, 'the run has not shown its data')); return; }
   host.append(T.table('', [['source', 'w'], ['format'], ['tokens', 'n'], ['documents', 'n'], ['skipped', 'n']],
     (d.sources || []).map(s => [s.path, s.format, T.whole(s.tokens), T.whole(s.documents), T.whole(s.skipped)])),
-    T.el('p', {class: 'note'}, T.whole(d.rows) + ' rows; ' + T.percent(d.trained) + ' of the tokens are trained; ' + T.whole(d.rows_without_target) + ' rows have no target; ' +
+    T.el('p', {class: 'note'}, T.many(d.rows, 'row') + '; ' + T.percent(d.trained) + ' of the tokens are trained; ' + T.many(d.rows_without_target, 'row') + ' without a target; ' +
       (d.isolated ? 'documents do not see each other' : 'isolation not tested')));
   const s = d.sample;
   if (!s) return;
-  host.append(T.el('p', {class: 'note'}, 'sample ' + T.whole(s.id) + ': ' + T.whole(s.tokens) + ' tokens in ' + T.whole(s.documents) + ' documents, ' + T.whole(s.trained) + ' trained (coloured)'),
+  host.append(T.el('p', {class: 'note'}, 'sample ' + T.whole(s.id) + ': ' + T.many(s.tokens, 'token') + ' in ' + T.many(s.documents, 'document') + ', ' + T.whole(s.trained) + ' trained (coloured)'),
     T.el('div', {class: 'tokens', tabindex: 0, role: 'group', 'aria-label': 'sample'}, ...s.pieces.map(([what, text]) =>
       T.el('span', {class: [what & 1 ? 'on' : '', what & 2 ? 'doc' : ''].join(' '), title: what & 1 ? 'trained' : 'not trained'}, T.show(text)))));
 }
@@ -174,7 +216,8 @@ function samples(host, r) {
   const by = new Map();
   for (const s of r.samples.slice().reverse()) by.set(s.prompt, [...(by.get(s.prompt) || []), s]);
   const text = s => T.el('pre', {class: 'sample', tabindex: 0}, T.el('b', {}, T.show(s.prompt || '')), T.show(s.text || ''));
-  for (const all of [...by.values()].slice(0, 20))
+  const order = (a, b) => b[0].step - a[0].step || (a[0].index || 0) - (b[0].index || 0); // newest first, prompts as in their file
+  for (const all of [...by.values()].sort(order).slice(0, 20))
     host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(all[0].step)), text(all[0]), all.length < 2 ? '' : T.el('details', {},
       T.el('summary', {}, all.length - 1 + (all.length === 2 ? ' earlier text' : ' earlier texts') + ' of this prompt'),
       ...all.slice(1, 50).flatMap(s => [T.el('p', {class: 'note'}, 'step ' + T.whole(s.step)), text(s)])));
@@ -187,28 +230,32 @@ function experts(host, r) {
   const bars = l => T.el('div', {class: 'load', role: 'img', 'aria-label': 'layer ' + l.layer + ': loads from ' + T.number(Math.min(...l.load) / fair(l), 3) +
     ' to ' + T.number(most(l), 3) + ' of the fair share'}, ...l.load.map((x, i) => T.el('i', {title: 'expert ' + i + ': ' + T.percent(x),
     css: {height: Math.min(100, 50 * x / fair(l)) + '%', background: x > 2 * fair(l) ? 'var(--bad)' : x < fair(l) / 4 ? 'var(--c3)' : 'var(--c0)'}})));
-  host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(e.step) + '; ' + layers.length + ' layers; the fair share is half a bar'),
+  host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(e.step) + '; ' + T.many(layers.length, 'layer') + '; the fair share is half a bar'),
     T.table('', [['layer', 'n'], ['load of each expert'], ['largest', 'n'], ['entropy', 'n'], ['rounds', 'n']],
       layers.map((l, i) => [l.layer == null ? i : l.layer, bars(l), T.number(most(l), 3) + ' \u00d7', T.number(l.entropy, 3), T.whole(l.rounds)])));
 }
 
 T.panels = [
-  {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', x => T.number(x, 5), {tall: true, label: 'train', empty: 'no steps yet'})},
-  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {linear: true, exact: true, empty: 'no steps yet'})},
-  {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', x => T.number(x, 4), {empty: 'no steps yet'})},
+  {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', x => T.number(x, 5), {tall: true, evals: true, label: 'train', empty: 'no steps yet'})},
+  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {label: 'learning rate', linear: true, exact: true, empty: 'no steps yet'})},
+  {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', x => T.number(x, 4), {label: 'gradient norm', empty: 'no steps yet'})},
   {id: 'speed', title: 'Tokens per second', draw: perSecond},
-  {id: 'mfu', title: 'Model flops utilisation', draw: curve('mfu', T.percent, {label: 'MFU', linear: true, empty: 'the peak of the device is not known'})},
+  {id: 'mfu', title: 'Model flops utilisation', draw: curve('mfu', T.percent, {label: 'MFU', linear: true, plan: plannedShare, planLabel: 'planned', empty: 'the peak of the device is not known'})},
   {id: 'anatomy', title: 'Time of a step', draw: anatomy},
+  {id: 'margin', title: 'Reward margin', draw: curve('rewards_margin', x => T.number(x, 4), {linear: true, evals: true, label: 'train'}), optional: () => T.series.some(s => s && s.rewards_margin)},
+  {id: 'accuracy', title: 'Reward accuracy', draw: curve('rewards_accuracy', T.percent, {linear: true, evals: true, label: 'train'}), optional: () => T.series.some(s => s && s.rewards_accuracy)},
+  {id: 'choices', title: 'Multiple choice', draw: choices, optional: () => ((T.series[T.current] || {}).evals || []).some(e => e.acc || e.acc_norm)},
   {id: 'scale', title: 'Loss scale', draw: curve('loss_scale', T.whole, {linear: true, exact: true}), optional: () => T.series.some(s => s && s.loss_scale)},
-  {id: 'heat', title: 'Gradient norm by layer', draw: heat},
   {id: 'memory', title: 'Memory by arena', draw: memory},
+  {id: 'heat', title: 'Gradient norm by layer', draw: heat, wide: true},
   {id: 'ranks', title: 'Ranks', draw: ranks, wide: true},
-  {id: 'timeline', title: 'A step of the pipeline', draw: timeline, wide: true},
+  {id: 'timeline', title: 'Timeline of a step', draw: timeline, wide: true},
   {id: 'data', title: 'Data', draw: data},
   {id: 'samples', title: 'Generated samples', draw: samples, wide: true, optional: () => (T.details[T.current] || {samples: []}).samples.length > 0},
   {id: 'experts', title: 'Load of the experts', draw: experts, optional: () => !!(T.details[T.current] || {}).experts},
   {id: 'checkpoints', title: 'Checkpoints', draw: checkpoints},
   {id: 'faults', title: 'Faults and restarts', draw: faults},
+  {id: 'requests', title: 'Requests', draw: requests, optional: () => (T.details[T.current] || {notes: []}).notes.some(n => n.event === 'control')},
   {id: 'logs', title: 'Logs', draw: logs},
   {id: 'config', title: 'Configuration', draw: configuration},
   {id: 'machine', title: 'Machine', draw: machine},

@@ -30,6 +30,7 @@ T.number = function (x, digits) {
   if (a !== 0 && (a < 1e-3 || a >= 1e7)) return x.toExponential(d - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
   return String(Number(x.toPrecision(d)));
 };
+T.many = (n, word) => T.whole(n) + ' ' + word + (n === 1 ? '' : 's');
 T.whole = x => x == null ? '\u2013' : Math.round(x).toLocaleString('en-US');
 T.count = function (x) {
   if (x == null || !isFinite(x)) return '\u2013';
@@ -45,6 +46,7 @@ T.bytes = function (x) {
 };
 T.seconds = function (s) {
   if (s == null || !isFinite(s)) return '\u2013';
+  if (s === 0) return '0 s';
   if (s < 1e-3) return T.number(s * 1e6, 3) + ' \u00b5s';
   if (s < 1) return T.number(s * 1e3, 3) + ' ms';
   if (s < 120) return T.number(s, 3) + ' s';
@@ -54,7 +56,7 @@ T.seconds = function (s) {
 };
 T.percent = x => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, 3) + ' %';
 T.when = t => t == null ? '\u2013' : new Date(1000 * t).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
-T.clock = t => t == null ? '\u2013' : T.el('time', {title: T.when(t)}, T.when(t).slice(5, 16));
+T.clock = t => t == null ? '\u2013' : T.el('time', {title: T.when(t)}, T.when(t).slice(5, 19));
 T.name = dir => T.show(dir.replace(/\/+$/, '').split('/').pop() || dir);
 
 // table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads with a second part 'n' are columns of numbers.
@@ -63,6 +65,6 @@ T.table = function (caption, heads, rows) {
   const all = T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
     T.el('thead', {}, T.el('tr', {}, ...heads.map(h => cell('th', h[0], h)))),
     T.el('tbody', {}, ...rows.map(r => T.el('tr', {}, ...r.map((x, i) => cell('td', x, heads[i]))))));
-  return T.el('div', {class: 'scroll', tabindex: rows.length > 8 ? 0 : null}, all);
+  return T.el('div', {class: 'scroll'}, all);
 };
 T.color = i => 'var(--c' + i % 8 + ')';

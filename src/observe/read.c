@@ -80,9 +80,10 @@ static const struct {
     const char *name;
     size_t n, at;
 } reals[] = {
-    REAL(time),        REAL(loss),           REAL(grad_norm),    REAL(lr),
-    REAL(loss_scale),  REAL(tokens),         REAL(tokens_per_s), REAL(mfu),
-    REAL(data_wait_s), REAL(comm_exposed_s), REAL(bubble),       REAL(stall_s),
+    REAL(time),        REAL(loss),           REAL(grad_norm),        REAL(lr),
+    REAL(loss_scale),  REAL(tokens),         REAL(tokens_per_s),     REAL(mfu),
+    REAL(data_wait_s), REAL(comm_exposed_s), REAL(bubble),           REAL(stall_s),
+    REAL(acc),         REAL(acc_norm),       REAL(rewards_accuracy), REAL(rewards_margin),
 };
 
 static void set_real(struct tr_event *e, size_t i, double x)

@@ -31,6 +31,8 @@ struct tr_event {
     double mfu, loss_scale;                                           /* step */
     double tokens, tokens_per_s, data_wait_s, comm_exposed_s, bubble; /* step; bubble: end */
     double stall_s;                                                   /* checkpoint */
+    double rewards_accuracy, rewards_margin;                          /* step, eval: of preferences */
+    double acc, acc_norm;                                             /* eval: of multiple choice */
     bool has_samples;
     int64_t first_sample, last_sample; /* step: the first range of sample ids, both ends included */
 };

@@ -1,5 +1,5 @@
 /* log.c - the ends of a run's logs. A request names a file by its number in the list, which is made of the names in two
- * folders; links and what is no regular file are left out. */
+ * folders, logs first; links and what is no regular file are left out. */
 #include "watch/watch_impl.h"
 
 #include <dirent.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { LOGS_MAX = 256, TAIL_BYTES = 32 << 10, NAME_BYTES = 300 };
-static const char *const folders[] = { TR_NAME_ERRORS, TR_NAME_LOGS };
+static const char *const folders[] = { TR_NAME_LOGS, TR_NAME_ERRORS };
 
 struct log_names {
     char (*name)[NAME_BYTES];
@@ -24,6 +24,7 @@ static int by_name(const void *a, const void *b)
 static void list(const char *dir, const char *folder, struct log_names *to)
 {
     char path[TR_PATH_MAX];
+    size_t first = to->n;
     DIR *d = tr_path_join(path, dir, folder) == TR_OK ? opendir(path) : NULL;
     const struct dirent *e;
     while (d && to->n < LOGS_MAX && (e = readdir(d)) != NULL)
@@ -31,6 +32,7 @@ static void list(const char *dir, const char *folder, struct log_names *to)
             (void)snprintf(to->name[to->n++], NAME_BYTES, "%s/%s", folder, e->d_name);
     if (d)
         closedir(d);
+    qsort(to->name + first, to->n - first, NAME_BYTES, by_name);
 }
 
 /* The last bytes of a file, from the beginning of a line; "": it cannot be read. */
@@ -64,7 +66,6 @@ static bool list_all(const struct tr_watch_run *w, struct log_names *to)
         return false;
     for (size_t i = 0; i < TR_COUNT_OF(folders); i++)
         list(w->dir, folders[i], to);
-    qsort(to->name, to->n, NAME_BYTES, by_name);
     return true;
 }
 

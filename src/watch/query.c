@@ -78,9 +78,14 @@ static void answer_series(const struct query *q, struct tr_str *out)
 {
     tr_str_addf(out, "{");
     tr_series_json(&q->w->steps, q->from, q->to, (size_t)tr_min64(q->n, TR_SERIES_MAX_POINTS), out);
-    tr_str_addf(out, ",\"eval\":{");
-    tr_series_json(&q->w->evals, q->from, q->to, (size_t)tr_min64(q->n, TR_SERIES_MAX_POINTS), out);
-    tr_str_addf(out, "}}");
+    tr_str_addf(out, ",\"evals\":[");
+    for (int i = 0; i < q->w->n_evals; i++) {
+        tr_str_member(out, i ? ",{\"set\":" : "{\"set\":", q->w->eval[i].name);
+        tr_str_addf(out, ",");
+        tr_series_json(&q->w->eval[i].rows, q->from, q->to, (size_t)tr_min64(q->n, TR_SERIES_MAX_POINTS), out);
+        tr_str_addf(out, "}");
+    }
+    tr_str_addf(out, "]}");
 }
 
 /* The last row of the steps: exact enough to be read as numbers. */
@@ -88,13 +93,13 @@ static void add_last_step(const struct tr_series *s, struct tr_str *out)
 {
     double tokens = 0, first = s->n ? s->time[0] : (double)NAN, last = s->n ? s->time[s->n - 1] : (double)NAN;
     for (size_t i = 0; i < s->n; i++)
-        tokens += isfinite(s->column[TR_SERIES_TOKENS][i]) ? (double)s->column[TR_SERIES_TOKENS][i] : 0;
+        tokens += fmax(0, tr_series_at(s, TR_SERIES_TOKENS, i)); /* fmax: 0 where there is none */
     tr_str_addf(out, ",\"step\":%" PRId64 ",\"tokens_seen\":%.0f", s->n ? s->step[s->n - 1] : 0, tokens);
     if (isfinite(first) && isfinite(last))
         tr_str_addf(out, ",\"first_time\":%.3f,\"last_time\":%.3f", first, last);
     tr_str_addf(out, ",\"last\":{\"step\":%" PRId64, s->n ? s->step[s->n - 1] : 0);
     for (int c = 0; c < TR_SERIES_COLUMNS && s->n > 0; c++)
-        add_real(out, tr_series_name((enum tr_series_column)c), (double)s->column[c][s->n - 1]);
+        add_real(out, tr_series_name((enum tr_series_column)c), tr_series_at(s, (enum tr_series_column)c, s->n - 1));
     /* the pace of the last steps, which the time that is left is reckoned with */
     size_t n = s->n < 50 ? s->n : 50;
     double seconds = n > 1 ? s->time[s->n - 1] - s->time[s->n - n] : (double)NAN;
@@ -102,14 +107,23 @@ static void add_last_step(const struct tr_series *s, struct tr_str *out)
     add_real(out, "step_s", seconds / (double)(n > 1 ? n - 1 : 1));
 }
 
-/* The last n_max lines of a list of events, as an array. */
-static void add_lines(const struct tr_watch_run *w, const char *key, size_t n, size_t n_max,
-                      const char *(*line)(const struct tr_watch_run *w, size_t i), struct tr_str *out)
+/* The last events of a list as an array; notes say after which step they came. */
+static void add_notes(const struct tr_watch_run *w, struct tr_str *out)
 {
-    size_t first = n > n_max ? n - n_max : 0;
-    tr_str_addf(out, ",\"%s\":[", key);
+    size_t n = tr_watch_n_notes(w), first = n > SHOWN_NOTES ? n - SHOWN_NOTES : 0;
+    tr_str_addf(out, ",\"notes\":[");
     for (size_t i = first; i < n; i++)
-        tr_str_addf(out, "%s%s", i > first ? "," : "", line(w, i));
+        tr_str_addf(out, "%s{\"after_step\":%" PRId64 ",%s", i > first ? "," : "", tr_watch_note_after(w, i),
+                    strchr(tr_watch_note(w, i), '{') + 1);
+    tr_str_addf(out, "]");
+}
+
+static void add_samples(const struct tr_watch_run *w, struct tr_str *out)
+{
+    size_t n = tr_watch_n_samples(w), first = n > SHOWN_SAMPLES ? n - SHOWN_SAMPLES : 0;
+    tr_str_addf(out, ",\"samples\":[");
+    for (size_t i = first; i < n; i++)
+        tr_str_addf(out, "%s%s", i > first ? "," : "", tr_watch_sample(w, i));
     tr_str_addf(out, "]");
 }
 
@@ -131,8 +145,8 @@ static void answer_run(const struct query *q, struct tr_str *out)
         if (w->plan[r])
             tr_str_addf(out, "%s%s", n++ ? "," : "", w->plan[r]);
     tr_str_addf(out, "]");
-    add_lines(w, "notes", tr_watch_n_notes(w), SHOWN_NOTES, tr_watch_note, out);
-    add_lines(w, "samples", tr_watch_n_samples(w), SHOWN_SAMPLES, tr_watch_sample, out);
+    add_notes(w, out);
+    add_samples(w, out);
     tr_str_addf(out, "}");
 }
 

@@ -40,7 +40,7 @@ static void notes_drop(struct notes *n)
     n->n--;
 }
 
-static void notes_add(struct notes *n, const char *line)
+static void notes_add(struct notes *n, const char *line, int64_t after)
 {
     size_t bytes = strlen(line);
     char *copy = strdup(line);
@@ -48,7 +48,9 @@ static void notes_add(struct notes *n, const char *line)
         return; /* a line less to look at */
     while (n->n == NOTES_MAX || (n->n > 0 && n->bytes + bytes > NOTES_BYTES))
         notes_drop(n);
-    n->line[(n->first + n->n++) % NOTES_MAX] = copy;
+    size_t at = (n->first + n->n++) % NOTES_MAX;
+    n->line[at] = copy;
+    n->after[at] = after;
     n->bytes += bytes;
 }
 
@@ -63,7 +65,9 @@ static void forget(struct tr_watch_run *w)
     tr_events_close(w->events);
     w->events = NULL;
     tr_series_clear(&w->steps);
-    tr_series_clear(&w->evals);
+    for (int i = 0; i < w->n_evals; i++)
+        tr_series_clear(&w->eval[i].rows);
+    w->n_evals = 0;
     while (w->notes.n > 0)
         notes_drop(&w->notes);
     while (w->samples.n > 0)
@@ -86,7 +90,8 @@ void tr_watch_close(struct tr_watch_run *w)
     for (int i = 0; i < ONCE_KINDS; i++)
         free(w->once[i]);
     tr_series_release(&w->steps);
-    tr_series_release(&w->evals);
+    for (int i = 0; i < EVAL_SETS_MAX; i++)
+        tr_series_release(&w->eval[i].rows);
     tr_ranks_release(&w->ranks);
     tr_heat_release(&w->heat);
     tr_str_release(&w->timeline);
@@ -108,15 +113,33 @@ static void keep_plan(struct tr_watch_run *w, const struct tr_event *e)
     keep(&w->plan[rank], e->text);
 }
 
+/* The rows of an evaluation's set: those of the set that chooses the best step are the first. NULL: too many sets. */
+static struct tr_series *rows_of(struct tr_watch_run *w, const struct tr_event *e)
+{
+    const char *name = "";
+    bool is_other = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(e->json, "best_of"));
+    if (tr_json_str(e->json, "set", false, &name) != TR_OK)
+        tr_error_clear();
+    if (w->n_evals == 0) /* the first place is kept for it */
+        w->eval[w->n_evals++].name[0] = '\0';
+    int i = is_other;
+    while (is_other && i < w->n_evals && strncmp(w->eval[i].name, name, EVAL_NAME - 1) != 0)
+        i++;
+    if (i == EVAL_SETS_MAX)
+        return NULL;
+    w->n_evals = i < w->n_evals ? w->n_evals : i + 1;
+    (void)snprintf(w->eval[i].name, EVAL_NAME, "%s", name);
+    return &w->eval[i].rows;
+}
+
 /* Steps and evaluations become rows, what a run says once stays as it is, everything else is a note. */
 static void take(struct tr_watch_run *w, const struct tr_event *e)
 {
     const char *name = "", *status = "";
     if (e->kind == TR_EVENT_STEP || e->kind == TR_EVENT_EVAL) {
         w->has_ended = w->has_ended && e->kind != TR_EVENT_STEP;
-        if (e->kind == TR_EVENT_EVAL && cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(e->json, "best_of")))
-            return; /* a set beside the one that chooses the best step: it has no curve */
-        if (tr_series_add(e->kind == TR_EVENT_STEP ? &w->steps : &w->evals, e) != TR_OK)
+        struct tr_series *rows = e->kind == TR_EVENT_STEP ? &w->steps : rows_of(w, e);
+        if (rows && tr_series_add(rows, e) != TR_OK)
             tr_error_clear(); /* a row less to look at */
         return;
     }
@@ -140,10 +163,12 @@ static void take(struct tr_watch_run *w, const struct tr_event *e)
             if (i == 0)
                 (void)tr_json_int(e->json, "total_steps", false, 0, INT64_MAX, &w->total_steps);
             tr_error_clear();
-            return;
+            if (strcmp(name, "start") != 0) /* each of them: all but the first are restarts */
+                return;
         }
     tr_error_clear();
-    notes_add(strcmp(name, "sample") == 0 ? &w->samples : &w->notes, e->text);
+    notes_add(strcmp(name, "sample") == 0 ? &w->samples : &w->notes, e->text,
+              w->steps.n ? w->steps.step[w->steps.n - 1] : 0);
 }
 
 /* ---- reading on ---- */
@@ -224,6 +249,11 @@ size_t tr_watch_n_notes(const struct tr_watch_run *w)
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i)
 {
     return w->notes.line[(w->notes.first + i) % NOTES_MAX];
+}
+
+int64_t tr_watch_note_after(const struct tr_watch_run *w, size_t i)
+{
+    return w->notes.after[(w->notes.first + i) % NOTES_MAX];
 }
 
 size_t tr_watch_n_samples(const struct tr_watch_run *w)

@@ -127,7 +127,7 @@ static void add_head(struct screen_block *b, const struct tr_watch_run *w)
     if (total > step && pace > 0 && strcmp(tr_watch_state(w), "runs") == 0)
         tr_str_addf(&out, "  %.0f s left", (double)(total - step) * pace);
     for (int c = 0; s->n > 0 && c < TR_SERIES_COLUMNS; c++) {
-        double x = (double)s->column[c][s->n - 1];
+        double x = tr_series_at(s, (enum tr_series_column)c, s->n - 1);
         if (c == TR_SERIES_TOKENS_PER_S && isfinite(x))
             tr_str_addf(&out, "  %s tokens/s", tr_human_count(x, human, sizeof human));
         else if (c == TR_SERIES_MFU && isfinite(x))
@@ -135,8 +135,12 @@ static void add_head(struct screen_block *b, const struct tr_watch_run *w)
         else if (c <= TR_SERIES_LR)
             add_value(&out, tr_series_name((enum tr_series_column)c), x, 5);
     }
-    if (w->evals.n > 0)
-        add_value(&out, "eval", (double)w->evals.column[TR_SERIES_LOSS][w->evals.n - 1], 5);
+    for (int i = 0; i < w->n_evals; i++)
+        if (w->eval[i].rows.n > 0) {
+            const struct tr_series *e = &w->eval[i].rows;
+            tr_escape(w->eval[i].name, name, 64);
+            add_value(&out, i == 0 ? "eval" : name, tr_series_at(e, TR_SERIES_LOSS, e->n - 1), 5);
+        }
     if (tr_str_ok(&out))
         add_line(b, out.p);
     tr_str_release(&out);

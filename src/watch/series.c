@@ -1,4 +1,5 @@
-/* series.c - columns of a run's steps (series.h). A million steps are 52 MB, and a curve of all of them is one pass. */
+/* series.c - columns of a run's steps (series.h). A million steps are 52 MB (a column that no event has is
+ * none), and a curve of all of them is one pass. */
 #include "watch/watch.h"
 
 #include <assert.h>
@@ -47,7 +48,8 @@ static enum tr_status make_room(struct tr_series *s)
     s->step = grown(s->step, cap, sizeof *s->step, &is_short);
     s->time = grown(s->time, cap, sizeof *s->time, &is_short);
     for (int c = 0; c < TR_SERIES_COLUMNS; c++)
-        s->column[c] = grown(s->column[c], cap, sizeof *s->column[c], &is_short);
+        if (s->column[c])
+            s->column[c] = grown(s->column[c], cap, sizeof *s->column[c], &is_short);
     if (is_short)
         return tr_fail(TR_NOMEM, "no memory for %zu steps", cap);
     s->cap = cap;
@@ -68,6 +70,24 @@ static size_t row_at(const struct tr_series *s, int64_t step)
     return lo;
 }
 
+/* Puts x into the row that is added, n. */
+static enum tr_status put(struct tr_series *s, enum tr_series_column c, double x)
+{
+    if (!s->column[c] && isfinite(x)) {
+        TR_PASS(TR_ALLOC(s->column[c], s->cap, "a column of steps"));
+        for (size_t i = 0; i < s->n; i++)
+            s->column[c][i] = NAN;
+    }
+    if (s->column[c])
+        s->column[c][s->n] = (float)x;
+    return TR_OK;
+}
+
+double tr_series_at(const struct tr_series *s, enum tr_series_column c, size_t row)
+{
+    return s->column[c] ? (double)s->column[c][row] : (double)NAN;
+}
+
 enum tr_status tr_series_add(struct tr_series *s, const struct tr_event *e)
 {
     if (s->n > 0 && e->step <= s->step[s->n - 1])
@@ -77,7 +97,7 @@ enum tr_status tr_series_add(struct tr_series *s, const struct tr_event *e)
     TR_PASS(make_room(s));
     s->step[s->n] = e->step;
     s->time[s->n] = e->time;
-#define X(id, name) s->column[TR_SERIES_##id][s->n] = (float)e->name;
+#define X(id, name) TR_PASS(put(s, TR_SERIES_##id, e->name));
     TR_SERIES_LIST(X)
 #undef X
     s->n++;
@@ -96,7 +116,7 @@ struct tr_series_span tr_series_span(const struct tr_series *s, enum tr_series_c
     double sum = 0;
     float min = INFINITY, max = -INFINITY;
     size_t n = 0;
-    for (size_t i = first; i < end; i++) {
+    for (size_t i = first; x && i < end; i++) {
         if (!isfinite(x[i]))
             continue;
         sum += (double)x[i];

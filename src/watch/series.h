@@ -13,7 +13,11 @@
     X(TOKENS_PER_S, tokens_per_s)                                                                                      \
     X(MFU, mfu)                                                                                                        \
     X(DATA_WAIT_S, data_wait_s)                                                                                        \
-    X(COMM_EXPOSED_S, comm_exposed_s)
+    X(COMM_EXPOSED_S, comm_exposed_s)                                                                                  \
+    X(REWARDS_ACCURACY, rewards_accuracy)                                                                              \
+    X(REWARDS_MARGIN, rewards_margin)                                                                                  \
+    X(ACC, acc)                                                                                                        \
+    X(ACC_NORM, acc_norm)
 
 enum tr_series_column {
 #define X(id, name) TR_SERIES_##id,
@@ -25,13 +29,15 @@ const char *tr_series_name(enum tr_series_column c);
 
 enum { TR_SERIES_MAX_ROWS = 1 << 23, TR_SERIES_MAX_POINTS = 4000 };
 
-/* A row is an event; steps ascend. float holds what a curve shows; NaN: the event did not say. Zero is empty. */
+/* A row is an event; steps ascend. float holds what a curve shows; NaN: the event did not say. A column exists from its
+ * first value on, so ask tr_series_at. Zero is empty. */
 struct tr_series {
     size_t n, cap;
     int64_t *step;
     double *time;
     float *column[TR_SERIES_COLUMNS];
 };
+double tr_series_at(const struct tr_series *s, enum tr_series_column c, size_t row);
 void tr_series_release(struct tr_series *s);
 void tr_series_clear(struct tr_series *s);
 /* An event of an earlier step than the last takes the place of the rows from there on: the run went back to a

@@ -24,9 +24,10 @@ const struct tr_ranks *tr_watch_ranks(const struct tr_watch_run *w); /* n 0: the
  * none came.
  */
 const char *tr_watch_last(const struct tr_watch_run *w, const char *event);
-/* Other events (checkpoints, faults, notes), oldest first; i < tr_watch_n_notes. */
+/* Other events (checkpoints, faults, notes, every start), oldest first; i < tr_watch_n_notes. */
 size_t tr_watch_n_notes(const struct tr_watch_run *w);
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i);
+int64_t tr_watch_note_after(const struct tr_watch_run *w, size_t i); /* the step before it in the log, or 0 */
 /* Texts that the model has generated, oldest first; i < tr_watch_n_samples. */
 size_t tr_watch_n_samples(const struct tr_watch_run *w);
 const char *tr_watch_sample(const struct tr_watch_run *w, size_t i);

@@ -21,15 +21,25 @@ void tr_heat_json(const struct heat *h, struct tr_str *out);
 /* A list of lines, bounded in number and in bytes: the oldest go. */
 enum { NOTES_MAX = 4096, NOTES_BYTES = 4 << 20 };
 struct notes {
-    char *line[NOTES_MAX]; /* a ring */
+    char *line[NOTES_MAX];    /* a ring */
+    int64_t after[NOTES_MAX]; /* the step before the event, as the log has them */
     size_t first, n, bytes;
+};
+
+/* Evaluations of one set of data. */
+enum { EVAL_SETS_MAX = 16, EVAL_NAME = 65 };
+struct eval_set {
+    char name[EVAL_NAME]; /* "": the run has one set, without a name */
+    struct tr_series rows;
 };
 
 enum { ONCE_KINDS = 7, PLANS_MAX = 1024 };
 struct tr_watch_run {
     char dir[TR_PATH_MAX], path[TR_PATH_MAX]; /* path: of the events */
     struct tr_events *events;                 /* NULL: not there yet */
-    struct tr_series steps, evals;
+    struct tr_series steps;
+    struct eval_set eval[EVAL_SETS_MAX]; /* the first is the one that chooses the best step */
+    int n_evals;
     struct notes notes, samples; /* samples: texts that the model has generated; so many would push out checkpoints */
     char *once[ONCE_KINDS], *plan[PLANS_MAX];
     int n_plans;

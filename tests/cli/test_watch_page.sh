@@ -50,7 +50,7 @@ with open("done/events.jsonl", "w") as f:
     f.writelines(PLAN)
     f.write(event("layout", dp=2, tp=1, pp=1, cp=1, ep=1, zero=1, machine="", step_s=0.3) + event("config", total_steps=60, options=OPTIONS))
     f.writelines(step(i, 60) for i in range(1, 61))
-    f.write(event("eval", step=30, loss=2.75) + event("eval", step=60, loss=2.5) + event("checkpoint", step=60, path="done/checkpoint-60", bytes=19499648, stall_s=0.004, write_s=0.1, verified=True)
+    f.write(event("eval", step=30, loss=2.75) + event("eval", step=60, loss=2.5) + event("eval", step=60, set="code", best_of=False, loss=3.25) + event("checkpoint", step=60, path="done/checkpoint-60", bytes=19499648, stall_s=0.004, write_s=0.1, verified=True)
             + event("experts", step=30, layers=[{"layer": 0, "load": [0.25] * 4, "entropy": 1.386, "rounds": 1}])
             + event("experts", step=60, layers=[{"layer": k, "load": [0.6, 0.3, 0.08, 0.02], "entropy": 0.93, "rounds": 2 + k} for k in range(3)])
             + "".join(event("sample", step=i, prompt=p, text=f" {p}, step {i}") for i in (30, 60) for p in ("Once", "Twice"))
@@ -64,6 +64,9 @@ os.makedirs(f"{evil}/errors")
 with open(f"{evil}/events.jsonl", "w") as f:
     f.write(event("config", total_steps=5, options={EVIL: {"value": EVIL, "origin": EVIL}}) + event("data", sources=[{"path": EVIL, "format": EVIL, "tokens": 1, "documents": 1, "skipped": 0}],
             sample={"id": 0, "epoch": 0, "tokens": 1, "documents": 1, "trained": 1, "pieces": [[1, EVIL]]}) + step(1, 5) + step(2, 5))
+    f.write(event("start") + event("fault", rank=1, host="h", phase="gather", action="goes on", cause="step 1: gather took 2 s") + event("start") + event("control", action="set", key="learning_rate", value=0.5, step=2, accepted=True)
+            + event("control", action="eval", step=2, accepted=False, why=EVIL) + event("step", step=3, loss=1, rewards_margin=0.125, rewards_accuracy=0.75) + event("eval", step=3, loss=1, acc=0.25, acc_norm=0.5)
+            + event("system", cpu=0.5, disk_free_bytes=3 << 20, strange=7, gpus=[{"gpu": 0, "utilization": 0.97, "memory_used_bytes": 1 << 30, "memory_total_bytes": 2 << 30, "power_w": 691, "temperature_c": 63, "clock_mhz": 1755}]))
     f.write(event("fault", rank=3, host="h", phase="step", action="skipped", cause=f"step 2 of samples 1..2: loss is not finite {EVIL}") + event("sample", step=2, prompt=EVIL, text=EVIL) + event("experts", step=2, layers=[{"layer": EVIL, "load": [EVIL, 1], "entropy": EVIL}]) + event(EVIL, x=1)
             + event("end", status=EVIL))
 open(f"{evil}/errors/{EVIL.replace('/', '')[:200]}", "w").write(EVIL)
@@ -72,6 +75,7 @@ with open("many/events.jsonl", "w") as f:
     f.write(event("config", total_steps=9, options={}) + step(1, 9))
 for r in range(64):
     page_of_rank("many", r, 64, 3e5 if r == 17 else 1e5)
+os.symlink("many", "a-run-with-a-name-that-is-far-longer-than-the-screen-of-any-phone-is-wide")
 os.makedirs("million")
 with open("million/events.jsonl", "w") as f:
     f.write(event("config", total_steps=N, options={}))
@@ -114,14 +118,14 @@ try:
     browser.open(url)
     has("#head", "60 / 60", "2.5", "4.06 K", "40 %", "61.4 K", "21.4 s", "dp 2")
     has("#state", "done")
-    has("#panel-loss", "done", "eval", "2.5")
+    has("#panel-loss", "done", "eval", "2.5", "eval code", "3.25")
     has("#panel-speed", "3.41 K")                 # planned: 1024 tokens in 0.3 s
     has("#panel-memory", "3.00 MiB", "params", "2.00 MiB")
     has("#panel-heat", "layer 0", "layer 3")
     has("#panel-checkpoints", "60", "18.60 MiB", "100 ms", "verified")
     has("#panel-faults", "no faults")
     has("#panel-logs", "the last line of rank 0", "\\x1b]0;t\\x07\\u202egnp.exe</script>")
-    has("#panel-config", "learning_rate", "0.001", "command line --learning_rate", "What differs")
+    has("#panel-config", "learning_rate", "0.001", "command line", "What differs")
     has("#panel-data", "a.jsonl", "sample 7", "masked ", "trained")
     if browser.run("document.querySelectorAll('#panel-data .tokens .on').length") != 2:
         sys.exit("masks are not coloured")
@@ -131,14 +135,25 @@ try:
     has("#panel-experts", "step 60", "3 layers", "2.4 \u00d7", "0.93")
     if browser.run("[...document.querySelectorAll('#panel-experts .load')].map(e => e.children.length).join()") != "4,4,4":
         sys.exit("not a bar an expert")
+    # what scrolls can be scrolled with keys
+    if browser.run("[...document.querySelectorAll('.scroll, pre.log')].some(e => e.scrollHeight > e.clientHeight && e.tabIndex < 0)"):
+        sys.exit("a list that no key scrolls")
     # zoom with the keyboard, and what a point says
     browser.run("document.querySelector('#panel-loss svg').focus()")
     for key in ("ArrowLeft", "+"):
         browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
     browser.wait("document.getElementById('range').textContent.startsWith('steps ')")
+    browser.run("T.zoom(null, null)")
+    browser.wait("document.getElementById('range').textContent === ''")
     # hostile names and texts are text
     browser.run("document.getElementById('run').value = '1'; document.getElementById('run').dispatchEvent(new Event('change'))")
     browser.wait("document.getElementById('body-faults').innerText.includes('not finite')")
+    has("#panel-faults", "1 fault, 1 restart, 1 slow action", "goes on after step 1")
+    has("#panel-requests", "set learning_rate=0.5", "done", "refused: <img src=x")
+    has("#panel-margin", "0.125")
+    has("#panel-accuracy", "75 %")
+    has("#panel-choices", "accuracy", "25 %", "by length", "50 %")
+    has("#panel-machine", "691 W", "63 \u00b0C", "1755 MHz", "97 %", "1.00 GiB of 2.00 GiB", "processors busy", "3.00 MiB", "strange")
     for panel in ("faults", "samples", "experts", "data", "config", "logs"):
         has("#panel-" + panel, "<img src=x onerror=alert(1)>", "\\u202e")
     if browser.run("document.querySelectorAll('img, script:not([src])').length") or "\u202e" in browser.run("document.body.innerText"):
@@ -220,7 +235,7 @@ try:
     well(url)
     # a phone in the dark: nothing is wider than the screen, and letters stand out from the page
     browser.size(390, 844, dark=True)
-    browser.open(serve("done"))
+    browser.open(serve("done", "a-run-with-a-name-that-is-far-longer-than-the-screen-of-any-phone-is-wide"))
     if browser.run("document.documentElement.scrollWidth") > 390:
         sys.exit("wider than a phone")
     if browser.run("getComputedStyle(document.body).backgroundColor") != "rgb(17, 21, 27)":

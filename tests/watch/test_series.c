@@ -100,7 +100,7 @@ static void what_a_run_adds_is_seen_and_a_cut_log_is_read_again(void **state)
         "\"cause\":\"x\"}\nno event\n",
         "a");
     assert_true(tr_watch_refresh(w));
-    assert_true(w->steps.n == 2 && w->evals.n == 1 && tr_watch_n_notes(w) == 1);
+    assert_true(w->steps.n == 2 && w->n_evals == 1 && w->eval[0].rows.n == 1 && tr_watch_n_notes(w) == 1);
     put("new", "{\"event\":\"step\",\"step\":1,\"loss\":4}\n", "w");
     char from[128], to[128];
     snprintf(from, sizeof from, "%s/new", dir);
@@ -108,6 +108,33 @@ static void what_a_run_adds_is_seen_and_a_cut_log_is_read_again(void **state)
     assert_int_equal(rename(from, to), 0);
     assert_true(tr_watch_refresh(w));
     assert_true(w->steps.n == 1 && tr_watch_n_notes(w) == 0 && !tr_watch_last(w, "config"));
+    tr_watch_close(w);
+}
+
+static void sets_of_evaluation_data_have_rows_of_their_own_and_restarts_are_notes(void **state)
+{
+    (void)state;
+    struct tr_watch_run *w = NULL;
+    struct tr_str out = { 0 };
+    cJSON *j = NULL;
+    put("events.jsonl",
+        "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":1,\"loss\":4}\n"
+        "{\"event\":\"eval\",\"step\":1,\"set\":\"b\",\"best_of\":false,\"loss\":7,\"acc\":0.5}\n"
+        "{\"event\":\"eval\",\"step\":1,\"set\":\"a\",\"best_of\":true,\"loss\":5}\n"
+        "{\"event\":\"step\",\"step\":2,\"loss\":3,\"rewards_margin\":0.25}\n {\"event\":\"start\"}\n",
+        "w");
+    assert_int_equal(tr_watch_open(dir, &w), TR_OK);
+    assert_true(w->n_evals == 2 && w->eval[0].rows.n == 1 && tr_series_at(&w->eval[0].rows, TR_SERIES_LOSS, 0) == 5);
+    assert_true(strcmp(w->eval[1].name, "b") == 0 && tr_series_at(&w->eval[1].rows, TR_SERIES_ACC, 0) == 0.5);
+    assert_true(isnan(tr_series_at(&w->steps, TR_SERIES_REWARDS_MARGIN, 0)) && !w->steps.column[TR_SERIES_ACC]);
+    assert_true(tr_series_at(&w->steps, TR_SERIES_REWARDS_MARGIN, 1) == 0.25);
+    assert_true(tr_watch_n_notes(w) == 2 && tr_watch_note_after(w, 0) == 0 && tr_watch_note_after(w, 1) == 2);
+    assert_int_equal(tr_watch_query(&w, 1, "/api/run?run=0", &out), TR_OK);
+    assert_int_equal(tr_json_parse(out.p, out.n, "run", &j), TR_OK);
+    const cJSON *note = cJSON_GetArrayItem(cJSON_GetObjectItem(j, "notes"), 1);
+    assert_true(cJSON_GetObjectItem(note, "after_step")->valuedouble == 2);
+    cJSON_Delete(j);
+    tr_str_release(&out);
     tr_watch_close(w);
 }
 
@@ -264,6 +291,7 @@ int main(void)
         TEST(a_point_is_the_mean_and_the_extremes_of_its_steps),
         TEST(a_run_that_goes_back_replaces_its_steps),
         TEST(what_a_run_adds_is_seen_and_a_cut_log_is_read_again),
+        TEST(sets_of_evaluation_data_have_rows_of_their_own_and_restarts_are_notes),
         TEST(norms_are_summed_by_layer),
         TEST(the_measured_step_ends_where_the_next_begins),
         TEST(a_screen_keeps_its_size),

@@ -37,13 +37,15 @@ def train():
     with open("chat.jsonl", "w") as f:
         for i in range(400):
             f.write(json.dumps({"messages": [{"role": "user", "content": f"What is {i} and {i + 1}?"}, {"role": "assistant", "content": f"It is {2 * i + 1}."}]}) + "\n")
-    common = ["--model", "model", "--sequence_length", "64", "--threads", "1", "--quiet"]
-    run("train", *common, "--data", "text.txt", "--output", "first", "--max_steps", str(STEPS), "--learning_rate", "3e-4")
+    common = ["--model", "model", "--sequence_length", "64", "--threads", "1"]
+    run("train", *common, "--quiet", "--data", "text.txt", "--output", "first", "--max_steps", str(STEPS), "--learning_rate", "3e-4")
     group = subprocess.Popen([TRIREME, "launch", "--nproc-per-node", "2", "--max-restarts", "3", "train", *common, "--data", "text.txt", "--data", "chat.jsonl", "--chat_template", "chatml", "--eval_data", "text.txt",
                               "--output", "oars", "--pp", "2", "--train_batch_size", "4", "--per_device_train_batch_size", "1", "--max_steps", str(STEPS), "--save_steps", "25",
                               "--eval_steps", "25", "--grad_norm_steps", "2", "--profile", "110", "--machine", "H100", "--learning_rate", "1e-3"], stdout=subprocess.DEVNULL)
     while steps("oars") < 60 and group.poll() is None:
         time.sleep(0.05)
+    run("ctl", "oars", "save")
+    run("ctl", "oars", "set", "learning_rate=8e-4")
     ranks = json.loads(subprocess.run([TRIREME, "watch", "oars", "--json"], stdout=subprocess.PIPE, check=True).stdout)["ranks"]
     os.kill(ranks[1]["at"]["pid"], signal.SIGKILL)
     if group.wait() != 0:
