@@ -3,6 +3,7 @@
  * too; with --prompt it asks for a checkpoint and continues that text with it in this process, so that it costs the run
  * a save and nothing else. */
 #include "cli/cli.h"
+#include "watch/watch.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -59,6 +60,18 @@ static void take_text(struct ctl *c, const struct tr_event *e)
     tr_str_addf(&c->texts, "}");
 }
 
+/* A checkpoint of exactly this step may have been there before the request: then none is written, and
+ * no event comes. */
+static void find_checkpoint(struct ctl *c)
+{
+    char path[TR_PATH_MAX];
+    if (c->path[0] || !c->is_accepted)
+        return;
+    if (tr_ckpt_step_path(c->output, c->step, path) == TR_OK && tr_dir_exists(path))
+        (void)snprintf(c->path, sizeof c->path, "%s", path);
+    tr_error_clear();
+}
+
 /* Reads the log until the answer is there and, of a save, its checkpoint, of `sample` all texts; or until --wait is
  * over.
  */
@@ -86,6 +99,8 @@ static enum tr_status wait_answer(struct ctl *c, bool wants_checkpoint)
                 tr_json_str(e.json, "path", false, &saved) == TR_OK)
                 (void)snprintf(c->path, sizeof c->path, "%s", saved);
         }
+        if (wants_checkpoint && c->is_answered)
+            find_checkpoint(c);
         bool is_done = c->is_answered && (!c->is_accepted || ((!wants_checkpoint || c->path[0]) && c->n_texts == 0));
         if (is_done || is_over)
             break;
@@ -93,17 +108,6 @@ static enum tr_status wait_answer(struct ctl *c, bool wants_checkpoint)
     }
     tr_events_close(log);
     return TR_OK;
-}
-
-/* A checkpoint of exactly this step may have been there before the request. */
-static void find_checkpoint(struct ctl *c)
-{
-    char path[TR_PATH_MAX];
-    if (c->path[0] || !c->is_accepted)
-        return;
-    if (tr_ckpt_step_path(c->output, c->step, path) == TR_OK && tr_dir_exists(path))
-        (void)snprintf(c->path, sizeof c->path, "%s", path);
-    tr_error_clear();
 }
 
 static void show(const struct ctl *c)
@@ -140,13 +144,29 @@ static void show(const struct ctl *c)
     tr_str_release(&out);
 }
 
+/* A run that was killed has left its key, and would never answer. Ranks of other hosts cannot be asked. */
+static enum tr_status check_is_alive(const char *output)
+{
+    struct tr_ranks ranks = { 0 };
+    bool is_dead = false;
+    if (tr_ranks_open(output, &ranks) == TR_OK)
+        tr_ranks_read(output, &ranks);
+    for (int r = 0; r < ranks.n; r++)
+        is_dead |= !ranks.row[r].is_ended && !ranks.row[r].is_alive;
+    is_dead = is_dead && tr_ranks_have_ended(&ranks);
+    tr_ranks_release(&ranks);
+    tr_error_clear();
+    return is_dead ? tr_fail(TR_USAGE, "%s: no run takes requests there: it was killed; --resume continues it", output)
+                   : TR_OK;
+}
+
 static enum tr_status ask(struct ctl *c, const char *action, bool wants_checkpoint)
 {
-    enum tr_status st = tr_control_send(c->output, action, c->key, c->value, c->cfg->wait, c->id);
+    enum tr_status st = check_is_alive(c->output);
+    if (st == TR_OK)
+        st = tr_control_send(c->output, action, c->key, c->value, c->cfg->wait, c->id);
     if (st == TR_OK && c->cfg->wait > 0)
         st = wait_answer(c, wants_checkpoint);
-    if (st == TR_OK && wants_checkpoint)
-        find_checkpoint(c);
     return st;
 }
 

@@ -134,6 +134,8 @@ static void add_event(struct tr_trace *t, int i, int rank)
     const struct event *ev = &t->event[i];
     int tid = ev->track == COMM ? FIRST_LANE + ev->lane : (int)ev->track;
     double from = tr_event_us(t, i);
+    if (ev->track == COMM && ev->group == 1) /* nothing moves; a kernel of nanoseconds is a loss of time to HTA */
+        return;
     if (is_on_device(ev)) /* a launch is never behind its kernel, whatever two clocks say */
         tr_str_addf(
             &t->text,

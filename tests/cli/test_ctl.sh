@@ -47,6 +47,11 @@ expect 0 "$TRIREME" ctl four pause
 at=$(grep -c '"event":"step"' four/events.jsonl)
 sleep 0.5
 [ "$(grep -c '"event":"step"' four/events.jsonl)" -le $((at + 1)) ] || fail "a paused run makes steps"
+for _ in 1 2; do # the second time the checkpoint is there already
+    asked=$(date +%s)
+    expect 0 "$TRIREME" ctl four save
+    [ $(($(date +%s) - asked)) -lt 15 ] || fail "a save of a step that is saved waits for nothing"
+done
 expect 0 "$TRIREME" ctl four set learning_rate=1e-3
 expect 0 "$TRIREME" ctl four resume
 expect 0 "$TRIREME" ctl four sample --prompt Line --max_new_tokens 3
@@ -103,6 +108,8 @@ step_lines set/events.jsonl >whole.txt
 mkdir again && cp set/control.json again/
 [ "$at" -lt 48 ] || fail "the request came too late for this test"
 TR_FAIL=train.after_step:kill:$((at + 3)) "$TRIREME" train "${common[@]}" --output again "${rows[@]}" --resume_from_checkpoint auto >log 2>&1 && fail "it was not killed"
+expect 2 "$TRIREME" ctl again save
+grep -q 'it was killed' stderr || fail "a run that was killed: $(cat stderr)"
 rm -rf "again/checkpoint-$((at / 8 * 8 + 8))"
 expect 0 "$TRIREME" train "${common[@]}" --output again "${rows[@]}" --resume_from_checkpoint auto
 step_lines again/events.jsonl >resumed.txt

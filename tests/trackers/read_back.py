@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""read_back.py RUN TRIREME - do the real packages read what a run's trackers hold, value for value?
+"""read_back.py RUN - do the real packages read what a run's trackers hold, value for value?
 
 --plain reads with plain.py instead, as CI does. Else it needs promtool (Debian: prometheus), tensorboard, trackio, prometheus_client, and protobuf with wandb's message classes (any wandb package; its Python
-reader of .wandb files, wandb.sdk.internal.datastore, is used where the version still has one). With --kill N it also starts runs, kills them at
+reader of .wandb files, wandb.sdk.internal.datastore, is used where the version still has one). trackio is looked for in RUN/trackio, so train with TRACKIO_DIR=RUN/trackio. With --kill N --trireme BINARY it also starts runs, kills them at
 random bytes of what a tracker writes (kill_at.c), and reads what is left; each is then resumed and compared again.
 """
 import argparse, glob, json, os, random, shutil, signal, sqlite3, struct, subprocess, sys
