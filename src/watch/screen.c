@@ -243,6 +243,37 @@ static const char *text_of(const cJSON *j, const char *key, char *buf, size_t n_
     return tr_escape(text, buf, n_buf);
 }
 
+/* One event in a line; `after`: the step before it. */
+static void add_event(struct screen_block *b, const cJSON *j, int64_t after)
+{
+    char event[64], cause[1024], path[512], key[64];
+    int64_t step = -1, rank = -1;
+    double value = 0;
+    (void)tr_json_int(j, "step", false, 0, INT64_MAX, &step);
+    (void)tr_json_int(j, "rank", false, 0, INT32_MAX, &rank);
+    (void)tr_json_real(j, "value", false, &value);
+    text_of(j, "event", event, sizeof event);
+    text_of(j, "path", path, sizeof path);
+    if (strcmp(event, "start") == 0) {
+        line(b, "start: from step %" PRId64, after);
+    } else if (strcmp(event, "control") == 0) {
+        bool is_refused = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(j, "accepted"));
+        char set[128] = "";
+        text_of(j, "action", event, sizeof event);
+        if (text_of(j, "key", key, sizeof key)[0])
+            (void)snprintf(set, sizeof set, " %s=%g", key, value);
+        line(b, "request after step %" PRId64 ": %s%s%s%s", step, event, set, is_refused ? ": refused: " : "",
+             text_of(j, "why", cause, sizeof cause));
+    } else if (step >= 0) {
+        line(b, "%s at step %" PRId64 "%s%s %s", event, step, path[0] ? ": " : "", path,
+             text_of(j, "cause", cause, sizeof cause));
+    } else if (rank >= 0) {
+        line(b, "%s: rank %" PRId64 ": %s", event, rank, text_of(j, "cause", cause, sizeof cause));
+    } else {
+        line(b, "%s: %s", event, text_of(j, "cause", cause, sizeof cause));
+    }
+}
+
 /* The last events but steps, the newest at the bottom. */
 static void add_events(struct screen_block *b, const struct tr_watch_run *w, int skip)
 {
@@ -250,22 +281,9 @@ static void add_events(struct screen_block *b, const struct tr_watch_run *w, int
     n -= tr_min64((int64_t)n, skip) > 0 ? (size_t)tr_min64((int64_t)n, skip) : 0;
     title(b, n ? "events" : "no checkpoints, no faults");
     for (size_t i = n > room ? n - room : 0; i < n; i++) {
-        char event[64], cause[1024], path[512];
-        int64_t step = -1, rank = -1;
         cJSON *j = NULL;
-        if (tr_json_parse(tr_watch_note(w, i), strlen(tr_watch_note(w, i)), "event", &j) == TR_OK) {
-            (void)tr_json_int(j, "step", false, 0, INT64_MAX, &step);
-            (void)tr_json_int(j, "rank", false, 0, INT32_MAX, &rank);
-            text_of(j, "event", event, sizeof event);
-            text_of(j, "cause", cause, sizeof cause);
-            text_of(j, "path", path, sizeof path);
-            if (step >= 0)
-                line(b, "%s at step %" PRId64 "%s%s %s", event, step, path[0] ? ": " : "", path, cause);
-            else if (rank >= 0)
-                line(b, "%s: rank %" PRId64 ": %s", event, rank, cause);
-            else
-                line(b, "%s: %s", event, cause);
-        }
+        if (tr_json_parse(tr_watch_note(w, i), strlen(tr_watch_note(w, i)), "event", &j) == TR_OK)
+            add_event(b, j, tr_watch_note_after(w, i));
         tr_error_clear();
         cJSON_Delete(j);
     }

@@ -135,6 +135,13 @@ static void sets_of_evaluation_data_have_rows_of_their_own_and_restarts_are_note
     assert_true(cJSON_GetObjectItem(note, "after_step")->valuedouble == 2);
     cJSON_Delete(j);
     tr_str_release(&out);
+    put("events.jsonl",
+        "{\"event\":\"control\",\"step\":2,\"action\":\"set\",\"key\":\"lr\",\"value\":0.5,\"accepted\":true}\n", "a");
+    assert_true(tr_watch_refresh(w));
+    tr_screen_draw(w, &(struct tr_screen){ .columns = 80, .rows = 24, .page = TR_SCREEN_EVENTS }, &out);
+    assert_non_null(strstr(out.p, "start: from step 2"));
+    assert_non_null(strstr(out.p, "request after step 2: set lr=0.5\n"));
+    tr_str_release(&out);
     tr_watch_close(w);
 }
 
