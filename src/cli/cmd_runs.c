@@ -60,7 +60,7 @@ static void read_run(struct run_row *r)
             r->lr = e.lr;
             r->tokens_per_s = e.tokens_per_s;
             r->state = "killed";
-        } else if (e.kind == TR_EVENT_EVAL) {
+        } else if (e.kind == TR_EVENT_EVAL && !cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(e.json, "best_of"))) {
             r->eval_step = e.step;
             r->eval_loss = e.loss;
         } else if (e.kind == TR_EVENT_END && tr_json_str(e.json, "status", false, &status) == TR_OK && status) {

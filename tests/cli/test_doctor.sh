@@ -83,6 +83,12 @@ loss = {n: [e["loss"] for e in v if e["event"] == "step"][-1] for n, v in last.i
 assert {r["path"] for r in runs} == {"all/a", "all/b", "all/c"} and all(r["state"] == "done" and r["step"] == 4 for r in runs), runs
 assert all(r["loss"] == loss[r["path"][-1]] for r in runs) and [r["loss"] for r in runs] == sorted(loss.values()), runs
 PY
+# Of several sets of evaluation data, the loss of the one that chooses the best step.
+for set in '"main","best_of":true,"loss":1.5' '"other","best_of":false,"loss":9'; do
+    echo '{"event":"eval","time":1,"run":"x","schema":1,"step":4,"set":'"$set}" >>all/c/events.jsonl
+done
+expect 0 "$TRIREME" runs all --json
+grep -q '"eval_loss": *1.5' stdout || fail "runs: $(cat stdout)"
 expect 0 "$TRIREME" runs all
 [ "$(wc -l <stdout)" = 4 ] || fail "runs: $(cat stdout)"
 expect 0 "$TRIREME" runs diff all/a all/b # one has no checkpoint; the curves are equal
