@@ -19,7 +19,10 @@ _STOPPED = 75  # saved, may be resumed
 
 class Run:
     """A training that runs. Iterating gives its events, each a dict with "event", "step", ... as in events.jsonl; the loop
-    ends with the run, and raises TriremeError when the run failed. A run that stop() has ended is no failure."""
+    ends with the run, and raises TriremeError when the run failed. A run that stop() or Ctrl-C has ended is no failure.
+
+    A thread takes the events as they come, whether or not somebody iterates: the program does not wait for a reader, and
+    drops lines for which the pipe has no room."""
 
     def __init__(self, command: list[str], arguments: Arguments, output: Optional[str]) -> None:
         self.output = output
@@ -27,13 +30,30 @@ class Run:
         self.history: list[Json] = []
         self._arguments = arguments
         self._is_stopping = False
+        self._n_given = 0
+        self._has_ended = False
+        self._news = threading.Condition()
         self._said: collections.deque[str] = collections.deque(maxlen=200)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                          text=True, encoding="utf-8", errors="replace", bufsize=1)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._listeners = [threading.Thread(target=f, daemon=True) for f in (self._take_events, self._take_words)]
+        for listener in self._listeners:
+            listener.start()
 
-    def _listen(self) -> None:
+    def _take_events(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                with self._news:
+                    self.history.append(json.loads(line))
+                    self._news.notify_all()
+        self._process.wait()
+        self._arguments.release()
+        with self._news:
+            self._has_ended = True
+            self._news.notify_all()
+
+    def _take_words(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._said.append(line)
@@ -42,36 +62,41 @@ class Run:
         return self.events()
 
     def events(self) -> Iterator[Json]:
-        """Events that have not been read yet, as they come."""
-        assert self._process.stdout is not None
-        if self._process.stdout.closed:
-            return
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                event: Json = json.loads(line)
-                self.history.append(event)
+        """Events that no loop has had yet, as they come. A loop that is left may be followed by another one."""
+        try:
+            while True:
+                with self._news:
+                    self._news.wait_for(lambda: self._n_given < len(self.history) or self._has_ended)
+                    if self._n_given == len(self.history):
+                        break
+                    event = self.history[self._n_given]
+                    self._n_given += 1
                 yield event
+        except KeyboardInterrupt:  # the program has the signal too: it saves and ends
+            self._is_stopping = True
+            raise
         self._end()
 
     def _end(self) -> None:
         assert self._process.stdout is not None and self._process.stderr is not None
-        code = self._process.wait()
-        self._listener.join()
+        for listener in self._listeners:
+            listener.join()
         self._process.stdout.close()
         self._process.stderr.close()
-        self._arguments.release()
+        code = self._process.returncode
         if code != 0 and not (code == _STOPPED and self._is_stopping):
             raise TriremeError(code, error_text("".join(self._said)))
 
     def wait(self) -> Json:
-        """Reads all events; returns the last one, which is "end" of a run that ended well."""
+        """Waits for the end; returns the last event, which is "end" of a run that ended well."""
         for _ in self.events():
             pass
         return self.history[-1] if self.history else {}
 
     def metrics(self, event: str = "step") -> list[Json]:
-        """The events of one kind that were read so far: what pandas.DataFrame() takes."""
-        return [e for e in self.history if e["event"] == event]
+        """The events of one kind so far: what pandas.DataFrame() takes."""
+        with self._news:
+            return [e for e in self.history if e["event"] == event]
 
     def stop(self) -> None:
         """Asks the run to finish its step, save and end, and returns at once; wait() returns when it has."""
@@ -100,7 +125,6 @@ class Run:
                 self.wait()
             except TriremeError:
                 pass
-        self._arguments.release()
 
     def _repr_html_(self) -> str:
         """In a notebook: the loss so far as a curve."""

@@ -5,7 +5,7 @@ export PYTHONPATH=$source_dir/python TRIREME PYTHONDONTWRITEBYTECODE=1
 tiny_model model
 tiny_text train.jsonl
 python3 -W error - <<'PY' || fail "the package"
-import json, trireme
+import json, os, signal, threading, time, trireme
 
 def refused(code, part, make):
     try:
@@ -23,7 +23,9 @@ assert plan["total_bytes"] == plan["ranks"][0]["total_bytes"] > 0
 # events come while it runs, and are those of the log
 run = trireme.train(**options, max_steps=5, learning_rate=1e-3, save_steps=5, output="out")
 first = next(e for e in run if e["event"] == "step")
-assert first["step"] == 1 and run.metrics() == [first]
+assert first["step"] == 1 and run.metrics()[0] == first
+second = next(e for e in run if e["event"] == "step")  # the loop above was left, this one goes on
+assert second["step"] == 2, second
 end = run.wait()
 assert end["event"] == "end" and end["steps"] == 5 and run.returncode == 0, end
 with open("out/events.jsonl") as f:
@@ -51,6 +53,28 @@ next(steps)
 run.stop()
 assert run.wait() and run.returncode == 75, run.returncode
 assert any(e["event"] == "checkpoint" for e in run.history), run.history[-3:]
+
+# nobody reads while it runs, and nothing is lost: the program writes more than a pipe holds
+run = trireme.train(**options, max_steps=400, logging_steps=1, output="unread")
+while run.returncode is None:
+    time.sleep(0.05)
+assert run.wait()["event"] == "end" and len(run.metrics()) == 400, (run.history[-1], len(run.metrics()))
+
+# Ctrl-C: an exception here, and the program, which a terminal sends it too, saves and ends
+run = trireme.train(**options, max_steps=100000, output="interrupted")
+def interrupt():
+    run._process.send_signal(signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+try:
+    for event in run:
+        if event["event"] == "step" and event["step"] == 3:
+            threading.Timer(0.1, interrupt).start()
+    raise AssertionError("the loop went on")
+except KeyboardInterrupt:
+    pass
+assert run.wait() and run.returncode == 75, run.returncode
+with open("interrupted/events.jsonl") as f:
+    assert run.history == [json.loads(l) for l in f], "events were lost"
 
 refused(2, "nowhere", lambda: trireme.eval(model="nowhere", data="train.jsonl"))
 refused(2, "learning_rat", lambda: trireme.train(**options, learning_rat=1, output="bad").wait())
