@@ -100,6 +100,15 @@ static bool has_rope_type(const struct tr_gguf_arch *a, const struct tr_rope *r)
     }
 }
 
+/* The largest window of a layer; 0: attention is full everywhere. */
+static int64_t window_of(const struct tr_hparams *hp)
+{
+    int64_t window = 0;
+    for (int64_t i = 0; i < hp->layers; i++)
+        window = tr_max64(window, hp->kind[hp->kind_of[i]].window);
+    return window;
+}
+
 /* What a model has and llama.cpp's network has no place for; NULL: nothing. */
 static const char *missing(const struct tr_gguf_arch *a, const struct tr_hparams *hp)
 {
@@ -133,6 +142,7 @@ static const char *missing(const struct tr_gguf_arch *a, const struct tr_hparams
         { strcmp(a->name, "olmo2") == 0 && local->type != TR_ROPE_NONE && local->theta != rope->theta,
           "another rope_theta in layers with a window" },
         { !has_rope_pattern(a, hp), "this choice of layers without rotation" },
+        { strcmp(a->name, "cohere2") == 0 && window_of(hp) == 0, "full attention in every layer" },
         { strcmp(a->name, "falcon") == 0 && !hp->is_parallel_residual, "attention and MLP one after the other" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
@@ -212,21 +222,17 @@ static void rope_keys(struct keys *k, const struct tr_model *m)
     }
 }
 
-/* The largest window of a layer; 0: attention is full everywhere. */
-static int64_t window_of(const struct tr_hparams *hp)
+/* llama.cpp's gemma2 has windows of 4096 in every other layer unless a file says better, and cannot be without: a model
+ * whose layers all see everything has windows as long as its context. */
+static void window_keys(const struct tr_gguf_arch *a, struct keys *k, const struct tr_hparams *hp, int64_t window)
 {
-    int64_t window = 0;
-    for (int64_t i = 0; i < hp->layers; i++)
-        window = tr_max64(window, hp->kind[hp->kind_of[i]].window);
-    return window;
-}
-
-static void window_keys(struct keys *k, const struct tr_hparams *hp, int64_t window)
-{
-    u32(k, "attention.sliding_window", window);
+    bool is_everywhere = window == 0 && strcmp(a->name, "gemma2") == 0;
+    if (window == 0 && !is_everywhere)
+        return;
+    u32(k, "attention.sliding_window", is_everywhere ? hp->max_positions : window);
     tr_gguf_list(k->g, key(k, "attention.sliding_window_pattern"), TR_GGUF_BOOL, (uint64_t)hp->layers);
     for (int64_t i = 0; i < hp->layers; i++) {
-        uint8_t is_sliding = hp->kind[hp->kind_of[i]].window > 0;
+        uint8_t is_sliding = is_everywhere || hp->kind[hp->kind_of[i]].window > 0;
         tr_gguf_add(k->g, &is_sliding, sizeof is_sliding);
     }
 }
@@ -262,6 +268,11 @@ void tr_gguf_arch_keys(const struct tr_gguf_arch *a, const struct tr_model *m, s
                     a->name, window);
     if (hp->act == TR_ACT_GELU)
         tr_str_addf(notes, "llama.cpp computes gelu in its tanh form; this model has the exact one\n");
+    if (hp->rope[TR_C_ROPE].type == TR_ROPE_LONGROPE && context > hp->rope[TR_C_ROPE].original_max)
+        tr_str_addf(notes,
+                    "longrope: llama.cpp takes the long factors when its context has room for more than %" PRId64
+                    " tokens, transformers when the text is longer; for shorter texts run it with -c %" PRId64 "\n",
+                    hp->rope[TR_C_ROPE].original_max, hp->rope[TR_C_ROPE].original_max);
     u32(&k, "vocab_size", hp->vocab);
     u32(&k, "context_length", context);
     u32(&k, "embedding_length", hp->hidden);
@@ -276,7 +287,7 @@ void tr_gguf_arch_keys(const struct tr_gguf_arch *a, const struct tr_model *m, s
     if (strcmp(a->name, "gptneox") == 0)
         tr_gguf_bool(g, key(&k, "use_parallel_residual"), hp->is_parallel_residual);
     rope_keys(&k, m);
-    if (has(a, TR_GGUF_WINDOWS) && window > 0)
-        window_keys(&k, hp, window);
+    if (has(a, TR_GGUF_WINDOWS))
+        window_keys(a, &k, hp, window);
     scale_keys(a, &k, hp);
 }

@@ -150,7 +150,10 @@ enum tr_status tr_gguf_rope_tensors(const struct tr_model *m, struct tr_gguf_fre
     } else if (r->type == TR_ROPE_LONGROPE) {
         out[0] = (struct tr_gguf_freqs){ "rope_factors_long.weight", NULL, r->dim / 2 };
         out[1] = (struct tr_gguf_freqs){ "rope_factors_short.weight", NULL, r->dim / 2 };
-        TR_PASS(list_factors(r->long_factor, r->dim / 2, &out[0].value));
+        /* llama.cpp goes by the room of its context, which may be more than was asked for: a model whose texts never
+         * need the long factors has the short ones twice. */
+        bool is_long = m->hp.max_positions > r->original_max;
+        TR_PASS(list_factors(is_long ? r->long_factor : r->short_factor, r->dim / 2, &out[0].value));
         *n = 1;
         TR_PASS(list_factors(r->short_factor, r->dim / 2, &out[1].value));
         *n = 2;

@@ -27,6 +27,82 @@ JSON
 if [ "${UPDATE:-}" = 1 ]; then cp list "$golden/gguf.txt"; fi
 diff "$golden/gguf.txt" list >&2 || fail "files differ from those that were compared with llama.cpp"
 
+cat >gguf_head.py <<'PY'
+"""head(FILE): keys, and of each tensor its data from its first byte on."""
+import struct
+
+def head(path):
+    b = open(path, "rb").read()
+    at = 0
+    def take(f):
+        nonlocal at
+        v, = struct.unpack_from("<" + f, b, at)
+        at += struct.calcsize("<" + f)
+        return v
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return b[at - n:at].decode()
+    def value(t):
+        if t == 8:
+            return text()
+        if t == 9:
+            e, n = take("I"), take("Q")
+            return [value(e) for _ in range(n)]
+        return take({4: "I", 5: "i", 6: "f", 7: "?"}[t])
+    assert take("I") == 0x46554747 and take("I") == 3
+    n_tensors, n_keys = take("Q"), take("Q")
+    keys = {}
+    for _ in range(n_keys):
+        name = text()
+        keys[name] = value(take("I"))
+    where = {}
+    for _ in range(n_tensors):
+        name = text()
+        dims = [take("Q") for _ in range(take("I"))]
+        take("I")
+        where[name] = take("Q"), dims
+    start = (at + 31) // 32 * 32
+    return keys, {name: (b[start + o:], dims) for name, (o, dims) in where.items()}
+PY
+
+# ---- longrope: llama.cpp's context has always room for more tokens than a tiny one was asked for; a model that never needs the long factors has none ----
+expect 0 "$TRIREME" ckpt export "$golden/phi3_old" --to gguf:f16 --output phi-long --rows 1
+grep -q 'longrope: .* room for more than 40 tokens.* -c 40' stdout || fail "the context is not spoken of: $(cat stdout)"
+cp -r "$golden/phi3_old" phi && sed -i 's/"max_position_embeddings": 64/"max_position_embeddings": 40/' phi/config.json
+expect 0 "$TRIREME" ckpt export phi --to gguf:f16 --output phi-short --rows 1
+! grep -q longrope stdout || fail "no text is so long: $(cat stdout)"
+PYTHONPATH=. python3 - phi-long/*.gguf phi-short/*.gguf <<'PY' || fail "factors of longrope"
+import sys
+from gguf_head import head
+for path, is_same in (sys.argv[1], False), (sys.argv[2], True):
+    t = head(path)[1]
+    long, short = (data[:4 * dims[0]] for data, dims in (t["rope_factors_long.weight"], t["rope_factors_short.weight"]))
+    assert (long == short) == is_same, path
+PY
+
+# ---- windows: in cohere2 they decide which layers rotate; gemma2 has them unless the file says better ----
+full_everywhere() { # MODEL MORE
+    rm -rf full
+    cp -r "$golden/$1" full
+    python3 -c 'import json, sys
+c = json.load(open("full/config.json"))
+c.update(json.loads(sys.argv[1]), layer_types=["full_attention"] * c["num_hidden_layers"])
+json.dump(c, open("full/config.json", "w"))' "${2:-{\}}"
+}
+full_everywhere cohere2
+expect 2 "$TRIREME" ckpt export full --to gguf:f16 --output bad
+grep -q 'computes no cohere2 with full attention in every layer' stderr || fail "$(cat stderr)"
+full_everywhere gemma2 '{"query_pre_attn_scalar": 8}'
+expect 0 "$TRIREME" ckpt export full --to gguf:f16 --output gemma2 --rows 1
+PYTHONPATH=. python3 - gemma2/*.gguf <<'PY' || fail "windows of gemma2"
+import sys
+from gguf_head import head
+k = head(sys.argv[1])[0]
+assert all(k["gemma2.attention.sliding_window_pattern"]) and k["gemma2.attention.sliding_window"] == k["gemma2.context_length"], k
+PY
+
 # ---- what is printed and written beside the weights ----
 expect 0 "$TRIREME" ckpt export wide --to ollama --output big --json
 python3 - <<'PY' || fail "json: $(cat stdout)"
@@ -40,26 +116,10 @@ grep -qx 'FROM ./model-Q4_K_M.gguf' big/Modelfile || fail "Modelfile: $(cat big/
 grep -qx 'PARAMETER stop "<|endoftext|>"' big/Modelfile || fail "Modelfile: $(cat big/Modelfile)"
 head -3 big/README.md | grep -qx 'library_name: gguf' || fail "card: $(cat big/README.md)"
 grep -q '^\*.gguf filter=lfs' big/.gitattributes || fail "no .gitattributes"
-python3 - big/model-Q4_K_M.gguf <<'PY' || fail "keys"
-import struct, sys
-b = open(sys.argv[1], "rb").read()
-at = 0
-def take(f):
-    global at
-    v = struct.unpack_from("<" + f, b, at); at += struct.calcsize("<" + f); return v[0]
-def text():
-    global at
-    n = take("Q"); at += n; return b[at - n:at].decode()
-def value(t):
-    if t == 8: return text()
-    if t == 9:
-        e, n = take("I"), take("Q"); return [value(e) for _ in range(n)]
-    return take({4: "I", 5: "i", 6: "f", 7: "?"}[t])
-assert take("I") == 0x46554747 and take("I") == 3
-n_tensors, n_keys = take("Q"), take("Q")
-k = {}
-for _ in range(n_keys):
-    name = text(); k[name] = value(take("I"))
+PYTHONPATH=. python3 - big/model-Q4_K_M.gguf <<'PY' || fail "keys"
+import sys
+from gguf_head import head
+k = head(sys.argv[1])[0]
 assert k["general.architecture"] == "llama" and k["general.file_type"] == 15 and k["general.quantization_version"] == 2, k
 assert k["llama.attention.head_count_kv"] == 2 and k["llama.context_length"] == 128 and k["llama.rope.dimension_count"] == 64, k
 assert len(k["tokenizer.ggml.tokens"]) == 264 and k["tokenizer.ggml.tokens"][256] == "<|endoftext|>", k
