@@ -21,12 +21,12 @@ enum {
 
 struct tr_module tr_comm_modules[TR_COMM_MODULES] = {
     { .name = "mpich",
-      .get = "install MPI (apt-get install mpich libmpich-dev) and build again, or name its directory in "
-             "TRIREME_MODULES",
+      .get = "copy it from the installation, name its directory in TRIREME_MODULES, or install MPI (apt-get "
+             "install mpich libmpich-dev) and build again",
       .is_global = true },
     { .name = "openmpi", /* its plug-ins look for its symbols */
-      .get = "install MPI (apt-get install openmpi-bin libopenmpi-dev) and build again, or name its directory in "
-             "TRIREME_MODULES",
+      .get = "copy it from the installation, name its directory in TRIREME_MODULES, or install MPI (apt-get "
+             "install openmpi-bin libopenmpi-dev) and build again",
       .is_global = true },
 };
 

@@ -116,12 +116,13 @@ void tr_config_help(enum tr_verb verb, struct tr_str *out)
                 tr_verb_word(verb));
 }
 
-/* roff: a leading dot or quote would be a request, a backslash an escape, a plain dash a hyphen. */
+/* roff: a backslash is an escape, a plain dash a hyphen; a list of choices may be broken after each, else no line could
+ * hold it. */
 static void print_roff(const char *text, struct tr_str *out)
 {
     for (; *text != '\0'; text++)
-        if (*text == '-' || *text == '\\')
-            tr_str_addf(out, *text == '-' ? "\\-" : "\\e");
+        if (*text == '-' || *text == '\\' || *text == '|')
+            tr_str_addf(out, "%s", *text == '-' ? "\\-" : *text == '|' ? "|\\:" : "\\e");
         else
             tr_str_add(out, text, 1);
 }
@@ -147,8 +148,8 @@ static void man_row(const struct option *opt, struct tr_str *out)
 
 void tr_config_man(enum tr_verb verb, struct tr_str *out)
 {
-    tr_str_addf(out, ".TH TRIREME\\-%s 1\n.SH NAME\ntrireme\\-%s \\- %s\n", tr_verb_word(verb), tr_verb_word(verb),
-                tr_verb_what(verb));
+    tr_str_addf(out, ".TH TRIREME\\-%s 1\n.ad l\n.SH NAME\ntrireme\\-%s \\- %s\n", tr_verb_word(verb),
+                tr_verb_word(verb), tr_verb_what(verb));
     tr_str_addf(out, ".SH SYNOPSIS\n.B trireme %s\n[\\fIoptions\\fR]\n.SH OPTIONS\n", tr_verb_word(verb));
     tr_str_addf(out,
                 "Names may be written with dashes or underscores. The same names work in the file of "
@@ -161,7 +162,7 @@ void tr_config_man(enum tr_verb verb, struct tr_str *out)
 /* trireme(1): what all verbs share. */
 void tr_config_man_all(struct tr_str *out)
 {
-    tr_str_addf(out, ".TH TRIREME 1\n.SH NAME\ntrireme \\- trains transformer language models\n.SH SYNOPSIS\n"
+    tr_str_addf(out, ".TH TRIREME 1\n.ad l\n.SH NAME\ntrireme \\- trains transformer language models\n.SH SYNOPSIS\n"
                      ".B trireme\n\\fIVERB\\fR [\\fIoptions\\fR]\n.br\n.B trireme launch\n[\\fIflags\\fR] \\fIVERB\\fR "
                      "[\\fIoptions\\fR]\n.SH DESCRIPTION\nA Hugging Face directory goes in, a Hugging Face directory "
                      "comes out.\n\\fBtrireme launch\\fR starts several ranks of a verb; its flags are listed by\n"

@@ -19,6 +19,14 @@ if command -v mandoc >/dev/null; then
     ! mandoc -T lint -W warning man/trireme.1 | grep -v 'missing date' || fail "trireme.1: mandoc complains"
 fi
 
+# Debian's linter reads pages as man does, with its warnings: a list of choices is one word and longer than a line.
+if command -v groff >/dev/null; then
+    for page in man/*.1; do
+        groff -man -Tutf8 -rLL=78n -ww -z "$page" >warnings 2>&1
+        ! grep -v 'cannot select font' warnings | head -n 3 | grep . || fail "$page: groff complains"
+    done
+fi
+
 # ---- completion: verbs, the words behind them, options, values; dashes and underscores ----
 for shell in bash zsh fish; do
     expect 0 "$TRIREME" config completion $shell
@@ -41,5 +49,6 @@ complete_words() { # WORD...: what bash offers for the last one
 mkdir -p some/where
 [ "$(complete_words train --output some/wh)" = some/where ] || fail "directories: $(complete_words train --output some/wh)"
 if command -v fish >/dev/null; then
-    fish -c 'source complete.fish; complete -C "trireme train --dtype bf"' | grep -q '^bf16' || fail "fish: values"
+    fish -c 'source complete.fish; complete -C "trireme train --dtype bf"' >offered
+    grep -q '^bf16' offered || fail "fish: values: $(cat offered)"
 fi
