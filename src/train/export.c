@@ -215,34 +215,3 @@ enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, con
     tr_hf_close(hf);
     return st;
 }
-
-/* ---- directories that appear when they are whole ---- */
-
-enum tr_status tr_new_dir(const char *out, tr_new_dir_fn *fill, void *ctx)
-{
-    char dir[TR_PATH_MAX], name[TR_PATH_MAX], path[TR_PATH_MAX], temp[TR_PATH_MAX] = "";
-    const char *last;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_format(name, sizeof name, "%s", out));
-    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
-        name[n - 1] = 0;
-    TR_TRY(tr_path_split(name, dir, &last));
-    if (!tr_name_is_plain(last))
-        TR_TRY(tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out));
-    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", last, (long)getpid()));
-    TR_TRY(tr_mkdirs(dir));
-    TR_TRY(tr_out_remove(dir, temp)); /* left by an earlier process of this number */
-    TR_TRY(tr_out_mkdir(dir, temp));
-    TR_TRY(fill(ctx, dir, temp));
-    TR_TRY(tr_path_join(path, dir, temp));
-    TR_TRY(tr_fsync_dir(path));
-    int err = tr_out_move(dir, temp, last, TR_OUT_RENAME);
-    if (err)
-        TR_TRY(err == ENOTEMPTY || err == EEXIST || err == ENOTDIR
-                   ? tr_fail(TR_USAGE, "%s is there and is no empty directory; name another --output", out)
-                   : tr_fail(TR_IO, "%s: rename: %s", out, strerror(err)));
-out:
-    if (st != TR_OK && temp[0])
-        (void)tr_out_remove(dir, temp);
-    return st;
-}

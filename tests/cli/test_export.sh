@@ -135,6 +135,21 @@ grep -qx 'library_name: transformers' served/README.md || fail "card: $(cat serv
 expect 0 "$TRIREME" ckpt export wide --to gguf:q8_0 --rows 0 --output quick
 grep -q 'not compared' stdout || fail "$(cat stdout)"
 
+# ---- Ctrl-C, and what a scheduler sends: the program ends by the signal, and no half of a directory stays ----
+python3 - "$TRIREME" <<'PY' || fail "an export that is stopped"
+import glob, os, signal, subprocess, sys, time
+for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+    for to in "gguf:q8_0", "hf":
+        p = subprocess.Popen([sys.argv[1], "ckpt", "export", "wide", "--to", to, "--output", "stopped", "--rows", "400"], stdout=subprocess.DEVNULL)
+        while not glob.glob("stopped.tmp-*/*") and p.poll() is None:
+            time.sleep(0.001)
+        p.send_signal(sig)
+        assert p.wait() == -sig, (sig, to, p.returncode)
+        assert not glob.glob("stopped*"), (sig, to, glob.glob("stopped*"))
+p = subprocess.run(["sh", "-c", "trap '' INT; kill -INT $$; exec \"$0\" ckpt export wide --to hf --output ignored --rows 1 --quiet", sys.argv[1]], stdout=subprocess.DEVNULL)
+assert p.returncode == 0 and os.path.isdir("ignored"), "a signal that is ignored was taken"
+PY
+
 # ---- the card of a checkpoint, and the template of its training ----
 cat >chat.jsonl <<'JSON'
 {"messages": [{"role": "user", "content": "How many banks of oars?"}, {"role": "assistant", "content": "Three."}]}
