@@ -372,6 +372,8 @@ static void check_preference(struct loader *l)
         tr_loader_error(l, "loss_type %s is not that of task %s; leave it out, or use --task dpo", loss, word);
     if (k.loss == TR_PAIR_EXO_PAIR && !(c->label_smoothing > 0))
         tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");
+    if (k.loss == TR_PAIR_ROBUST && !(c->label_smoothing > 0))
+        tr_loader_notice(l, "loss_type robust without label_smoothing is sigmoid");
     if (c->label_smoothing > 0 && !is_smoothed(k.loss))
         tr_loader_error(l, "loss_type %s has no label_smoothing; leave it out", loss);
     if (c->f_divergence_type != TR_DIVERGENCE_REVERSE_KL && !is_of_difference(k.loss))

@@ -110,15 +110,16 @@ def theirs(work, records, order, options, extra):
 def worst_of(got, want, beta):
     """The largest difference, as a share of the bound. A log-probability of an answer is a sum that float32 rounds to 2^-23 of itself, in
     both programs; rewards and losses are beta times differences of such sums, however small they are. AdamW turns rounding of small
-    gradients into as much of a step, so norms after a few steps are compared to 1e-4."""
-    worst, where = 0, ""
+    gradients into as much of a step, so norms after a few steps are compared to 1e-4, and those of a saturated loss, an exponential of such
+    differences, to as much of a thousandth of the first."""
+    worst, where, least = 0, "", 1e-3 * want[0]["grad_norm"]
     for i, (a, b) in enumerate(zip(want, got, strict=True)):
         sums = beta * max(abs(a["logps/chosen"]), abs(a["logps/rejected"])) * 2 ** -22
         for k, name in NAMES.items():
             if k not in a or (k == "rewards/accuracies" and i == 0):  # equal rewards: rounding decides
                 continue
-            bound = BOUND * abs(a[k]) * (2 if k == "grad_norm" else 1) + (sums if k == "loss" or k.startswith("rewards") else 0)
-            off = abs(a[k] - b[name]) / bound if a[k] != b[name] else 0
+            bound = 2 * BOUND * max(a[k], least) if k == "grad_norm" else BOUND * abs(a[k]) + (sums if k == "loss" or k.startswith("rewards") else 0)
+            off = abs(a[k] - b[name]) / bound
             if off > worst:
                 worst, where = off, f"step {i + 1} {name}: {b[name]:.8g}, there {a[k]:.8g}"
     return worst, where
