@@ -16,6 +16,7 @@
  * model has layers).
  */
 #include "adapter/adapt_impl.h"
+#include "adapter/adapter_impl.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -99,11 +100,12 @@ static enum tr_status find_sites(struct adapting *x, int segment)
     x->n_sites = 0;
     for (int i = 0; i < p->n_nodes; i++) {
         const struct tr_node *n = &p->node[i];
-        bool is_linear = n->op == TR_OP_LINEAR, is_head = segment == x->m->n_segments - 1;
+        bool is_linear = n->op == TR_OP_LINEAR;
         if (!is_linear && n->op != TR_OP_EMBED && n->op != TR_OP_HEAD_LOSS)
             continue;
         if (p->value[n->in[1]].kind != TR_V_PARAM) /* generation picks a row of activations */
             continue;
+        bool is_head = tr_adapter_is_head(x->m, segment, p->value[n->in[1]].slot);
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
         if (!t->is_target && !t->tokens)
             continue;
@@ -372,10 +374,9 @@ out:
 static enum tr_status mark_base(struct adapting *x, int segment)
 {
     const struct tr_segment *g = &x->m->segment[segment];
-    bool is_head = segment == x->m->n_segments - 1;
     for (int i = 0; i < x->m->program[g->program]->n_params; i++) {
         struct tr_param *p = &x->m->param[g->param[i]];
-        const struct tr_adapter_target *t = target_of(x, g->param[i], is_head && p->n_dims == 2);
+        const struct tr_adapter_target *t = target_of(x, g->param[i], tr_adapter_is_head(x->m, segment, i));
         if (t->is_saved && x->m->hp.is_tied && g->param[i] == 0 && !x->a->ensures_tying) /* the table of tokens */
             return tr_fail(TR_USAGE,
                            "modules_to_save %s: embedding and head of this model are one matrix, and training a copy "

@@ -58,6 +58,8 @@ struct module_list {
     size_t n_other;
 };
 enum tr_status tr_adapter_list(const struct tr_model *m, struct module_list *out);
+/* Is this parameter of a segment the module lm_head? Of a tied model it is the table of tokens. */
+bool tr_adapter_is_head(const struct tr_model *m, int segment, int param);
 void tr_adapter_list_release(struct module_list *l);
 /* PEFT's default targets of the family; NULL: it has none. Blank-separated. */
 const char *tr_adapter_family_targets(const char *model_type);

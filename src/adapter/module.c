@@ -109,12 +109,28 @@ static struct tr_adapter_module *find_module(const struct module_list *l, size_t
     return NULL;
 }
 
-static void set_shape(struct tr_adapter_module *mod, const struct tr_local_param *p, bool is_block, bool is_head)
+bool tr_adapter_is_head(const struct tr_model *m, int segment, int param)
+{
+    return segment == m->n_segments - 1 && m->segment[segment].param[param] == tr_model_head(m);
+}
+
+/* Does the segment look rows up in this parameter? */
+static bool is_table(const struct tr_program *p, int param)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        const struct tr_value *v = p->node[i].op == TR_OP_EMBED ? &p->value[p->node[i].in[1]] : NULL;
+        if (v && v->kind == TR_V_PARAM && v->slot == param)
+            return true;
+    }
+    return false;
+}
+
+static void set_shape(struct tr_adapter_module *mod, const struct tr_local_param *p, bool is_table, bool is_head)
 {
     mod->n_in = p->n_dims == 2 ? p->rows : 0;
     mod->n_out = p->cols;
     mod->kind = p->n_dims != 2 ? TR_MODULE_NORM : is_head ? TR_MODULE_HEAD : TR_MODULE_EMBEDDING;
-    if (p->n_dims == 2 && is_block)
+    if (p->n_dims == 2 && !is_table && !is_head)
         mod->kind = p->out_dim ? TR_MODULE_CONV1D : TR_MODULE_LINEAR;
     if (mod->kind == TR_MODULE_LINEAR || mod->kind == TR_MODULE_HEAD) {
         mod->n_in = p->cols;
@@ -129,25 +145,26 @@ static bool is_added(const char *name)
 }
 
 /* The modules of one segment. A head that reads the embedding's table is the module lm_head nevertheless. */
-static enum tr_status add_segment(const struct tr_model *m, const struct tr_segment *g, bool is_head,
-                                  struct module_list *l)
+static enum tr_status add_segment(const struct tr_model *m, int segment, struct module_list *l)
 {
+    const struct tr_segment *g = &m->segment[segment];
     const struct tr_program *p = m->program[g->program];
     size_t first = l->n;
     for (int i = 0; i < p->n_params; i++) {
+        bool is_head = tr_adapter_is_head(m, segment, i);
         char name[TR_NAME_MAX];
         memcpy(name, m->param[g->param[i]].name, sizeof name);
         char *dot = strrchr(name, '.');
         if (is_added(name) || !dot)
             continue;
         *dot = 0;
-        if (is_head && p->param[i].n_dims == 2)
+        if (is_head)
             TR_PASS(tr_format(name, sizeof name, "lm_head"));
         struct tr_adapter_module *mod = find_module(l, first, name, strlen(name));
         if (!mod) {
             mod = &l->module[l->n++];
             memcpy(mod->target.module, name, sizeof name);
-            set_shape(mod, &p->param[i], g->layer >= 0, is_head);
+            set_shape(mod, &p->param[i], is_table(p, i), is_head);
             TR_PASS(add_holders(l, name, l->n > 1 ? mod[-1].target.module : ""));
         }
         mod->has_bias = mod->has_bias || strcmp(dot + 1, "bias") == 0;
@@ -181,7 +198,7 @@ enum tr_status tr_adapter_list(const struct tr_model *m, struct module_list *out
     if (!l.module)
         return tr_fail(TR_NOMEM, "no memory for %zu modules", n);
     for (int s = 0; s < m->n_segments; s++)
-        TR_TRY(add_segment(m, &m->segment[s], s == m->n_segments - 1, &l));
+        TR_TRY(add_segment(m, s, &l));
     TR_TRY(add_family(m, &l));
 out:
     if (st == TR_OK)

@@ -151,7 +151,7 @@ enum tr_status tr_adapter_choose_tokens(const struct tr_adapter *a, const struct
             return tr_fail(TR_USAGE, "%s: %s %s already; drop one of them", key, t->module,
                            t->is_saved ? "is trained whole (modules_to_save)" : "has an adapter (target_modules)");
         if (t->tokens && !t->shares_tokens)
-            *n_trained += (int64_t)t->tokens->n * m->hp.hidden;
+            *n_trained += (int64_t)t->tokens->n * (m->hp.token_cols ? m->hp.token_cols : m->hp.hidden);
     }
     return TR_OK;
 }

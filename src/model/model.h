@@ -156,7 +156,8 @@ static inline int tr_model_head(const struct tr_model *m)
 {
     const struct tr_segment *g = &m->segment[m->n_segments - 1];
     int i = 0;
-    while (m->param[g->param[i]].n_dims != 2) /* norms come first, adapters last */
+    /* norms, and OPT's linear in front of a narrow table, come first, adapters last */
+    while (m->param[g->param[i]].n_dims != 2 || m->param[g->param[i]].dim[0] != m->hp.vocab)
         i++;
     return g->param[i];
 }
