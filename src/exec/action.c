@@ -81,13 +81,9 @@ static struct tr_view view_of(const struct frame *f, tr_val v)
     for (tr_val w = v; f->p->value[w].base != TR_NONE; w = f->p->value[w].base)
         col += f->p->value[w].col;
     char *at = root_ptr(f, root) + (size_t)col * tr_dtype_bytes(x->dtype);
-    /* what tensor-parallel ranks have gathered has the rows of each of them */
-    bool is_cut = f->batch->n_used > 0 && x->rows % f->m->n_tokens == 0 && tr_value_has_tokens(&f->p->value[root]);
-    return (struct tr_view){ .data = at,
-                             .dtype = x->dtype,
-                             .rows = is_cut ? x->rows / f->m->n_tokens * f->batch->n_used : x->rows,
-                             .cols = x->cols,
-                             .ld = f->p->value[root].cols };
+    return (struct tr_view){
+        .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols
+    };
 }
 
 /* Sets `accumulate` for gradients: the first write of a step stores, later writes add. */
@@ -161,12 +157,6 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
     tr_trace_end(e->trace, at);
-}
-
-bool tr_exec_takes_dense(const struct tr_exec *e)
-{
-    const struct tr_layout *l = &e->c->opt.layout;
-    return e->dev->row->is_host && !tr_layout_splits(l, TR_ON(TR_AXIS_CP)) && !l->sp && !e->c->opt.fp8;
 }
 
 static enum tr_status compute(struct tr_run *r, const struct tr_action *a)

@@ -516,9 +516,7 @@ static enum tr_status open_loader(struct tr_trainer *t)
 {
     tr_ckpt_release(&t->lease);
     TR_PASS(tr_trainer_ledger_open(t));
-    struct tr_loader_shape shape = t->s->loader;
-    shape.is_dense = t->cfg->packing == TR_PACKING_NONE && tr_exec_takes_dense(t->e);
-    return tr_loader_open(t->data, &shape, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+    return tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader);
 }
 
