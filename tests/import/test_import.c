@@ -240,7 +240,7 @@ static void hostile_files_are_refused(void **state)
     refused_with("a: \"x\\0y\"\n", 10, "a NUL byte");
     /* items of a list count too: each was reported with the text of the whole list */
     static char list[20100] = "optimizer: {params: {lr: [0";
-    for (n = strlen(list); n + 4 < sizeof list; n += 2)
+    for (n = strlen(list); n + 8 < sizeof list; n += 2)
         memcpy(list + n, ",0", 2);
     memcpy(list + n, "]}}", 4);
     refused_with(list, n + 3, "more than 8,192 values");
