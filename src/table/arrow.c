@@ -146,7 +146,7 @@ static enum tr_status next_arrow(struct tr_table *t, struct tr_row *row)
     if (a->n_rows == 0)
         return TR_OK;
     tr_str_clear(&t->text);
-    TR_PASS(tr_table_work(t, 2));
+    TR_PASS(tr_table_work(t, TR_TABLE_ROW));
     TR_PASS(write_struct(t, a, 0, a->n_top, a->i_row));
     a->i_row++;
     return tr_table_give(t, row, NULL);

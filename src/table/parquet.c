@@ -138,7 +138,7 @@ static enum tr_status next_parquet(struct tr_table *t, struct tr_row *row)
     if (q->n_left == 0)
         return TR_OK;
     tr_str_clear(&t->text);
-    TR_PASS(tr_table_work(t, 2));
+    TR_PASS(tr_table_work(t, TR_TABLE_ROW));
     for (size_t i = 0; i < q->n_leaves; i++)
         if (!q->leaves[i].has_entry || q->leaves[i].rep != 0)
             TR_PASS(disagree(t));

@@ -32,7 +32,7 @@ struct tr_table {
 enum tr_status tr_table_fail(const struct tr_table *t, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
 /* Counts work; an entry of a column, which may be a bit of a run in the file, is TR_TABLE_ENTRY bytes of it. TR_USAGE:
  * it is more than a file of this size may make; see TR_ZIP_RATIO. */
-enum { TR_TABLE_ENTRY = 8 };
+enum { TR_TABLE_ENTRY = 8, TR_TABLE_ROW = 32 }; /* a row of no column costs a file nothing, and its reader a step */
 enum tr_status tr_table_work(struct tr_table *t, uint64_t n);
 /* Makes *buf at least n bytes long; *cap is its size. TR_USAGE: the file holds more at once than one of its size may.
  * The content is kept. */
