@@ -92,10 +92,23 @@ function tile(value, label) {
   return T.el('div', {class: 'tile' + (value.length > 12 ? ' long' : '')}, T.el('b', {}, value), T.el('span', {}, label));
 }
 
+// What draws from a log that says something unheard of leaves a line, and everything else on the page is drawn.
+function guarded(host, draw) {
+  try {
+    draw();
+  } catch (e) {
+    host.append(T.el('p', {class: 'empty'}, 'the log says something that cannot be drawn here: ' + T.show(e.message)));
+    console.error(e);
+  }
+}
+
 function drawHead() {
   const r = T.details[T.current], head = $('head');
   head.replaceChildren();
-  if (!r) return;
+  if (r) guarded(head, () => head.append(...headOf(r)));
+}
+
+function headOf(r) {
   const last = r.last || {}, total = r.total_steps, live = r.state === 'runs';
   const left = live && total > r.step && r.step_s > 0 ? (total - r.step) * r.step_s : null;
   const evals = ((T.series[T.current] || {}).evals || [])[0], best = evals && evals.loss ? Math.min(...evals.loss.mean.filter(x => x != null)) : null;
@@ -111,10 +124,11 @@ function drawHead() {
   tiles.push(tile(live ? T.seconds(left) : T.seconds(Math.max(r.end ? r.end.seconds : 0, r.last_time - r.first_time)), live ? 'left' : 'took'));
   if (saved) tiles.push(tile(T.whole(saved.step), 'last checkpoint'));
   if (l.dp) tiles.push(tile(['dp', 'tp', 'pp', 'cp', 'ep'].filter(k => l[k] > 1).map(k => k + ' ' + l[k]).join(' ') || '1 rank', 'layout' + (l.zero ? ', zero ' + l.zero : '')));
-  head.append(T.el('div', {class: 'tiles'}, ...tiles));
+  const out = [T.el('div', {class: 'tiles'}, ...tiles)];
   const why = ['failed', 'stopped', 'dead'].includes(r.state) ? T.faults(r).pop() : null;
-  if (why) head.append(T.el('p', {class: 'why'}, T.el('b', {}, 'last fault'), ' ' + (why.rank >= 0 ? 'rank ' + why.rank + ' ' : '') + T.show(why.cause || '')));
-  if (total) head.append(T.el('progress', {max: total, value: r.step, 'aria-label': 'steps done'}));
+  if (why) out.push(T.el('p', {class: 'why'}, T.el('b', {}, 'last fault'), ' ' + (why.rank >= 0 ? 'rank ' + why.rank + ' ' : '') + T.show(why.cause || '')));
+  if (total) out.push(T.el('progress', {max: total, value: r.step, 'aria-label': 'steps done'}));
+  return out;
 }
 
 function drawPanel(id) {
@@ -126,7 +140,7 @@ function drawPanel(id) {
   $('panel-' + id).hidden = !!p.optional && !stays && !p.optional();
   if (!r || $('panel-' + id).hidden) return;
   body.replaceChildren();
-  p.draw(body, r);
+  guarded(body, () => p.draw(body, r));
   body.querySelectorAll('.scroll, pre.log').forEach(function (e, i) {
     if (e.scrollHeight > e.clientHeight || e.scrollWidth > e.clientWidth) e.tabIndex = 0; // so that keys scroll it
     if (scrolled[i] != null) e.scrollTop = scrolled[i];

@@ -196,7 +196,7 @@ T.heat = function (host, step, rows) {
   canvas.style.setProperty('height', height + 'px');
   const c = canvas.getContext('2d'), image = c.createImageData(step.length, rows.length);
   rows.forEach((r, y) => r.norm.forEach(function (v, x) {
-    const k = 4 * (y * step.length + x), color = v > 0 ? T.heatColor(Math.log(v / lo) / Math.log(hi / lo || 2)) : [128, 128, 128];
+    const k = 4 * (y * step.length + x), color = v > 0 ? T.heatColor(Math.log(v / lo) / (Math.log(hi / lo) || 1)) : [128, 128, 128];
     image.data.set([...color, v == null ? 60 : 255], k);
   }));
   c.putImageData(image, 0, 0);

@@ -139,7 +139,7 @@ function configuration(host, r) {
   if (!options) { host.append(T.el('p', {class: 'empty'}, 'the run does not say')); return; }
   const value = v => v == null ? '\u2013' : typeof v === 'object' ? JSON.stringify(v) : String(v);
   const others = T.configs.filter((c, i) => i !== T.current && c);
-  const all = Object.entries(options), given = all.filter(([n, o]) => o.origin !== 'default');
+  const all = Object.entries(options).filter(([n, o]) => o && typeof o === 'object'), given = all.filter(([n, o]) => o.origin !== 'default');
   const origin = (n, text) => text === 'command line --' + n ? 'command line' : text; // the option itself is in the row
   const row = ([n, o]) => [n, value(o.value), origin(n, o.origin)];
   const differs = n => others.some(c => value((c[n] || {}).value) !== value(options[n].value));
@@ -173,7 +173,7 @@ function sample(host, s) {
     const m = measured[k] || [k, /bytes/.test(k) ? T.bytes : T.number];
     return [m[0], m[1](v)];
   });
-  const gpus = (Array.isArray(s.gpus) ? s.gpus : []).map(g => [g.gpu, T.percent(g.utilization), T.bytes(g.memory_used_bytes) + ' of ' + T.bytes(g.memory_total_bytes),
+  const gpus = T.list(s.gpus).map(g => [g.gpu, T.percent(g.utilization), T.bytes(g.memory_used_bytes) + ' of ' + T.bytes(g.memory_total_bytes),
     T.number(g.power_w, 3) + ' W', T.number(g.temperature_c, 3) + ' \u00b0C', T.number(g.clock_mhz, 4) + ' MHz']);
   if (gpus.length) host.append(T.table('GPUs, ' + T.when(s.time), [['GPU', 'n'], ['busy', 'n'], ['memory', 'n'], ['power', 'n'], ['heat', 'n'], ['clock', 'n']], gpus));
   host.append(T.table('host of rank 0, ' + T.when(s.time), [['what'], ['value', 'n']], rows.filter(x => x[0])));
@@ -201,13 +201,13 @@ function data(host, r) {
   const d = r.data;
   if (!d) { host.append(T.el('p', {class: 'empty'}, 'the run has not shown its data')); return; }
   host.append(T.table('', [['source', 'w'], ['format'], ['tokens', 'n'], ['documents', 'n'], ['skipped', 'n']],
-    (d.sources || []).map(s => [s.path, s.format, T.whole(s.tokens), T.whole(s.documents), T.whole(s.skipped)])),
+    T.list(d.sources).map(s => [s.path, s.format, T.whole(s.tokens), T.whole(s.documents), T.whole(s.skipped)])),
     T.el('p', {class: 'note'}, T.many(d.rows, 'row') + '; ' + T.percent(d.trained) + ' of the tokens are trained; ' + T.many(d.rows_without_target, 'row') + ' without a target; ' +
       (d.isolated ? 'documents do not see each other' : 'isolation not tested')));
   const s = d.sample;
-  if (!s) return;
+  if (!s || !s.pieces) return;
   host.append(T.el('p', {class: 'note'}, 'sample ' + T.whole(s.id) + ': ' + T.many(s.tokens, 'token') + ' in ' + T.many(s.documents, 'document') + ', ' + T.whole(s.trained) + ' trained (coloured)'),
-    T.el('div', {class: 'tokens', tabindex: 0, role: 'group', 'aria-label': 'sample'}, ...s.pieces.map(([what, text]) =>
+    T.el('div', {class: 'tokens', tabindex: 0, role: 'group', 'aria-label': 'sample'}, ...T.list(s.pieces).map(([what, text]) =>
       T.el('span', {class: [what & 1 ? 'on' : '', what & 2 ? 'doc' : ''].join(' '), title: what & 1 ? 'trained' : 'not trained'}, T.show(text)))));
 }
 
@@ -225,7 +225,7 @@ function samples(host, r) {
 
 // Shares of rows that each expert got in the last step that says so; an expert at its fair share has half a bar.
 function experts(host, r) {
-  const e = r.experts, layers = (Array.isArray(e.layers) ? e.layers : []).filter(l => Array.isArray(l.load) && l.load.length);
+  const e = r.experts, layers = T.list(e.layers).filter(l => Array.isArray(l.load) && l.load.length);
   const fair = l => 1 / l.load.length, most = l => Math.max(...l.load) / fair(l);
   const bars = l => T.el('div', {class: 'load', role: 'img', 'aria-label': 'layer ' + l.layer + ': loads from ' + T.number(Math.min(...l.load) / fair(l), 3) +
     ' to ' + T.number(most(l), 3) + ' of the fair share'}, ...l.load.map((x, i) => T.el('i', {title: 'expert ' + i + ': ' + T.percent(x),

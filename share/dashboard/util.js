@@ -15,6 +15,9 @@ T.el = function (name, attributes, ...children) {
   return e;
 };
 
+// The members of a list in the log that have members themselves.
+T.list = x => Array.isArray(x) ? x.filter(y => y && typeof y === 'object') : [];
+
 // What a reader could be deceived by (control bytes, direction marks) is shown as its code.
 const hidden = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 T.show = function (text) {
@@ -46,7 +49,7 @@ T.bytes = function (x) {
 };
 T.seconds = function (s) {
   if (s == null || !isFinite(s)) return '\u2013';
-  if (s === 0) return '0 s';
+  if (s <= 0) return '0 s';
   if (s < 1e-3) return T.number(s * 1e6, 3) + ' \u00b5s';
   if (s < 1) return T.number(s * 1e3, 3) + ' ms';
   if (s < 120) return T.number(s, 3) + ' s';
@@ -61,7 +64,7 @@ T.name = dir => T.show(dir.replace(/\/+$/, '').split('/').pop() || dir);
 
 // table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads with a second part 'n' are columns of numbers.
 T.table = function (caption, heads, rows) {
-  const cell = (tag, x, h) => T.el(tag, {class: h[1] || null, scope: tag === 'th' ? 'col' : null}, x instanceof Node ? x : T.show(x));
+  const cell = (tag, x, h) => T.el(tag, {class: h[1] || null, scope: tag === 'th' ? 'col' : null}, x instanceof Node ? x : T.show(x ?? '\u2013'));
   const all = T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
     T.el('thead', {}, T.el('tr', {}, ...heads.map(h => cell('th', h[0], h)))),
     T.el('tbody', {}, ...rows.map(r => T.el('tr', {}, ...r.map((x, i) => cell('td', x, heads[i]))))));

@@ -70,6 +70,16 @@ with open(f"{evil}/events.jsonl", "w") as f:
     f.write(event("fault", rank=3, host="h", phase="step", action="skipped", cause=f"step 2 of samples 1..2: loss is not finite {EVIL}") + event("sample", step=2, prompt=EVIL, text=EVIL) + event("experts", step=2, layers=[{"layer": EVIL, "load": [EVIL, 1], "entropy": EVIL}]) + event(EVIL, x=1)
             + event("end", status=EVIL))
 open(f"{evil}/errors/{EVIL.replace('/', '')[:200]}", "w").write(EVIL)
+# members of other kinds than a trainer writes them, and lines that are no events
+os.makedirs("odd")
+with open("odd/events.jsonl", "w") as f:
+    f.write(event("config", total_steps="many", options={"a": None, "b": 5, EVIL: {"value": {"x": [EVIL]}, "origin": 3}}) + event("layout", dp=-1, machine=EVIL, step_s="slow"))
+    f.write(event("plan", rank=5000000, total_bytes=1e300, arenas=[{"name": 5, "bytes": "x"}, 7, None]) + event("plan", rank=-1, arenas="none"))
+    f.write(event("data", sources=[{"path": 5}, 7, None, [EVIL]], sample={"pieces": [[1], [EVIL, EVIL], 5, None, [1, "shown all the same"]]}))
+    f.write('{"event":"step","step":1,"loss":5,"time":1e300}\n{"event":"step","step":2,"loss":1e999,"lr":null}\n[1]\n"x"\nnull\n{\n\0\n{"event":5}\n{"event":"step","a":' + "[" * 5000 + "\n")
+    f.write(event("system", cpu=[1], gpus=[5, None, {"gpu": EVIL, "power_w": "x"}]) + event("experts", step=1, layers=[None, 5, {"load": [0] * 300}]) + event("sample", step=1, prompt=None, text=5))
+    f.write(event("control", action=EVIL, step=EVIL, why=3) + event("fault", cause={"a": 1}) + event("checkpoint", step="x", bytes=-1) + step(3, 9) + event("end", status=[1], seconds=-1))
+open("odd/grad_norms.jsonl", "w").write('{"step":"x","norms":[1]}\n{"step":1,"norms":{"model.layers.999999999.w":1,"model.layers.-1.w":"x"}}\n')
 os.makedirs("many/.trireme")
 with open("many/events.jsonl", "w") as f:
     f.write(event("config", total_steps=9, options={}) + step(1, 9))
@@ -166,6 +176,17 @@ try:
     has("#panel-config", "What differs", "<img src=x")
     browser.urls = [u for u in browser.urls if not u.endswith("page.html")]
     well("file:///?")
+    # a log that says what no log says; a panel that fails leaves a line, and the rest of the page
+    url = serve("odd")
+    browser.open(url)
+    has("#panel-data", "shown all the same")
+    has("#panel-config", "<img src=x")
+    has("#panel-machine", "load", "<img src=x")
+    browser.run("T.panels[0].draw = () => { throw Error('no oars'); }; document.getElementById('smooth').dispatchEvent(new Event('input'))")
+    has("#panel-loss", "cannot be drawn here: no oars")
+    has("#panel-machine", "load")
+    browser.errors = [e for e in browser.errors if "no oars" not in e]
+    well(url)
     # 64 ranks, one of them slow
     url = serve("many")
     browser.open(url)
