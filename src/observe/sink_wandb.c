@@ -5,8 +5,7 @@
  * that is reported after later steps has a row of its own behind them; curves are drawn over train/global_step, which
  * is the step itself. Rows are in the order of the log: a resumed run cuts its file back to the step it resumes from
  * and continues it. Values are JSON text with 17 digits: exact. The variables of W&B's own client (WANDB_PROJECT,
- * WANDB_DIR
- * ...) mean the same here.
+ * WANDB_DIR ...) mean the same here.
  */
 #include "observe/track_impl.h"
 
@@ -366,6 +365,7 @@ static enum tr_status open_wandb(const struct tr_track_run *run, void **sink, in
     w->step = -1;
     w->start_time = w->last_time = run->start_time;
     TR_TRY(id_of(run, id));
+    TR_TRY(tr_mkdirs(base)); /* as W&B's own client does */
     TR_TRY(find_dir(base, run, id, dir));
     TR_TRY(tr_format(files, sizeof files, "%s/files", dir));
     TR_TRY(tr_out_mkdir(base, files));

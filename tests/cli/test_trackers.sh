@@ -75,6 +75,9 @@ expect 0 env WANDB_DIR="$PWD/file" TRACKIO_DIR="$PWD/file" "$TRIREME" train --mo
 WANDB_MODE=disabled expect 0 train off --max_steps 2
 [ ! -e off/wandb ] || fail "WANDB_MODE=disabled was not obeyed"
 
+WANDB_DIR=$PWD/not/yet/there expect 0 train elsewhere --max_steps 2 # is made, as W&B's own client makes it
+ls not/yet/there/wandb/offline-run-*/run-*.wandb >/dev/null || fail "WANDB_DIR was not made"
+
 # Refusals before anything is written.
 expect 2 train never --max_steps 2 --report_to mlflow
 grep -q 'none of none, all, tensorboard, wandb, trackio' stderr || fail "no list of trackers: $(cat stderr)"
