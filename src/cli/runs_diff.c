@@ -1,5 +1,6 @@
-/* runs_diff.c - runs diff A B: what differs between two runs in options, data and curve. Options and inputs are those
- * of the newest checkpoint of each; the curve is compared step by step, to the bit. */
+/* runs_diff.c - runs diff A B: what differs between two runs in options, data and curve. Options are those of the last
+ * start in the log. Inputs (hashes of data and tokenizer) are those of the newest checkpoint of each; where one has no
+ * checkpoint, what the log counts of the data is compared. The curve is compared step by step, to the bit. */
 #include "cli/cli.h"
 #include <dirent.h>
 #include <math.h>
@@ -8,6 +9,7 @@
 struct run_pair {
     const char *path[2];
     cJSON *state[2];             /* NULL: the run has no checkpoint */
+    cJSON *set[2], *counts[2];   /* options by name, what the log says of the data; NULL: it says nothing */
     struct tr_str options, data; /* JSON members */
     int n_options, n_data;
     int64_t n_common, first_step; /* -1: all common steps are equal */
@@ -43,38 +45,62 @@ static enum tr_status load_state(struct run_pair *d, int i)
     return tr_json_load(path, 64 << 20, &d->state[i]);
 }
 
-/* Members of `group` that are not the same in both. */
-static int compare_members(const struct run_pair *d, const char *group, struct tr_str *out)
+/* Members that are not the same in `a` and `b`, but those of `known`. */
+static int compare_members(const cJSON *a, const cJSON *b, const cJSON *known, struct tr_str *out)
 {
-    const cJSON *a = cJSON_GetObjectItemCaseSensitive(d->state[0], group);
-    const cJSON *b = cJSON_GetObjectItemCaseSensitive(d->state[1], group);
     int n = 0;
     for (int side = 0; side < 2; side++)
-        for (const cJSON *x = side ? (b ? b->child : NULL) : (a ? a->child : NULL); x; x = x->next) {
+        for (const cJSON *x = side ? b->child : a->child; x; x = x->next) {
             const cJSON *other = cJSON_GetObjectItemCaseSensitive(side ? a : b, x->string);
-            if ((side && other) || (other && cJSON_Compare(x, other, true)))
+            if ((side && other) || (other && cJSON_Compare(x, other, true)) ||
+                (known && cJSON_HasObjectItem(known, x->string)))
                 continue;
             char *mine = cJSON_PrintUnformatted(x), *theirs = other ? cJSON_PrintUnformatted(other) : NULL;
+            const char *sides[2] = { mine ? mine : "null", theirs ? theirs : "null" };
             tr_str_addf(out, "%s{\"name\": ", n++ ? ", " : "");
             tr_str_json(out, x->string);
-            tr_str_addf(out, ", \"a\": %s, \"b\": %s}",
-                        side   ? "null"
-                        : mine ? mine
-                               : "null",
-                        side     ? (mine ? mine : "null")
-                        : theirs ? theirs
-                                 : "null");
+            tr_str_addf(out, ", \"a\": %s, \"b\": %s}", sides[side], sides[!side]);
             cJSON_free(mine);
             cJSON_free(theirs);
         }
     return n;
 }
 
-static bool next_step(struct tr_events *log, struct tr_event *e)
+/* The values of a run's options, without the place of its output, by which the two runs are called. */
+static cJSON *values_of(const cJSON *options)
+{
+    cJSON *out = cJSON_CreateObject();
+    for (const cJSON *x = out && cJSON_IsObject(options) ? options->child : NULL; x; x = x->next)
+        if (strcmp(x->string, "output") != 0)
+            cJSON_AddItemToObject(out, x->string, cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(x, "value"), true));
+    return out;
+}
+
+/* The log of run i says what its options are, or its data. */
+static void note(struct run_pair *d, int i, const cJSON *e)
+{
+    static const char *const of_the_log[] = { "event", "time", "run", "schema", "sample" };
+    const char *name = "";
+    if (tr_json_str(e, "event", false, &name) != TR_OK)
+        tr_error_clear();
+    if (strcmp(name, "config") == 0) {
+        cJSON_Delete(d->set[i]);
+        d->set[i] = values_of(cJSON_GetObjectItemCaseSensitive(e, "options"));
+    } else if (strcmp(name, "data") == 0) {
+        cJSON_Delete(d->counts[i]);
+        d->counts[i] = cJSON_Duplicate(e, true);
+        for (size_t k = 0; k < TR_COUNT_OF(of_the_log); k++)
+            cJSON_DeleteItemFromObjectCaseSensitive(d->counts[i], of_the_log[k]);
+    }
+}
+
+static bool next_step(struct run_pair *d, int i, struct tr_events *log, struct tr_event *e)
 {
     while (tr_events_next(log, e))
         if (e->kind == TR_EVENT_STEP)
             return true;
+        else if (e->kind == TR_EVENT_OTHER)
+            note(d, i, e->json);
     return false;
 }
 
@@ -88,25 +114,28 @@ static enum tr_status compare_curves(struct run_pair *d)
     for (int i = 0; i < 2; i++) {
         TR_TRY(tr_path_join(path, d->path[i], TR_NAME_EVENTS));
         TR_TRY(tr_events_open(path, 0, &log[i]));
-        has[i] = next_step(log[i], &e[i]);
+        has[i] = next_step(d, i, log[i], &e[i]);
     }
     while (has[0] && has[1]) {
         int64_t a = e[0].step, b = e[1].step;
         if (a == b) {
-            double off = fabs(e[0].loss - e[1].loss);
+            bool is_same = e[0].loss == e[1].loss || (isnan(e[0].loss) && isnan(e[1].loss));
+            double off = is_same ? 0 : fabs(e[0].loss - e[1].loss);
             d->n_common++;
             d->last_common = a;
             d->loss[0] = e[0].loss;
             d->loss[1] = e[1].loss;
-            d->most = off > d->most ? off : d->most;
-            bool is_same = off == 0 || (isnan(e[0].loss) && isnan(e[1].loss));
+            d->most = isnan(off) ? INFINITY : off > d->most ? off : d->most; /* NaN: one of them is not finite */
             d->first_step = d->first_step < 0 && !is_same ? a : d->first_step;
         }
         if (a <= b)
-            has[0] = next_step(log[0], &e[0]);
+            has[0] = next_step(d, 0, log[0], &e[0]);
         if (b <= a)
-            has[1] = next_step(log[1], &e[1]);
+            has[1] = next_step(d, 1, log[1], &e[1]);
     }
+    for (int i = 0; i < 2; i++) /* a later start may have other options */
+        while (has[i])
+            has[i] = next_step(d, i, log[i], &e[i]);
 out:
     tr_events_close(log[0]);
     tr_events_close(log[1]);
@@ -143,17 +172,22 @@ static void print(const struct run_pair *d, bool is_json)
         tr_str_member(&out, "{\"a\": ", d->path[0]);
         tr_str_member(&out, ", \"b\": ", d->path[1]);
         tr_str_addf(&out, ", \"has_options\": %s, \"options\": [%s], \"data\": [%s]",
-                    d->state[0] && d->state[1] ? "true" : "false", d->options.p ? d->options.p : "",
+                    d->set[0] && d->set[1] ? "true" : "false", d->options.p ? d->options.p : "",
                     d->data.p ? d->data.p : "");
         tr_str_addf(&out, ", \"curve\": {\"common_steps\": %" PRId64 ", \"first_difference\": ", d->n_common);
         if (d->first_step < 0)
             tr_str_addf(&out, "null");
         else
             tr_str_addf(&out, "%" PRId64, d->first_step);
-        tr_str_addf(&out, ", \"largest_difference\": %.17g}}\n", d->most);
+        if (isfinite(d->most))
+            tr_str_addf(&out, ", \"largest_difference\": %.17g}}\n", d->most);
+        else
+            tr_str_addf(&out, ", \"largest_difference\": null}}\n");
     } else {
+        if (!d->set[0] || !d->set[1])
+            tr_str_addf(&out, "the log of %s has no options: they are not compared\n", d->path[d->set[0] ? 1 : 0]);
         if (!d->state[0] || !d->state[1])
-            tr_str_addf(&out, "%s has no checkpoint: options and data are not compared\n",
+            tr_str_addf(&out, "%s has no checkpoint: data is compared by what the log counts of it\n",
                         d->path[d->state[0] ? 1 : 0]);
         add_lines("option", &d->options, &out);
         add_lines("data", &d->data, &out);
@@ -178,16 +212,24 @@ enum tr_status runs_diff(const struct tr_config *cfg, const char *a, const char 
     TR_TRY(compare_curves(&d));
     TR_TRY(load_state(&d, 0));
     TR_TRY(load_state(&d, 1));
+    if (d.set[0] && d.set[1])
+        d.n_options = compare_members(d.set[0], d.set[1], NULL, &d.options);
+    const cJSON *a_data = d.counts[0], *b_data = d.counts[1];
     if (d.state[0] && d.state[1]) {
-        d.n_options = compare_members(&d, "config", &d.options);
-        d.n_data = compare_members(&d, "inputs", &d.data);
+        a_data = cJSON_GetObjectItemCaseSensitive(d.state[0], "inputs");
+        b_data = cJSON_GetObjectItemCaseSensitive(d.state[1], "inputs");
     }
+    if (cJSON_IsObject(a_data) && cJSON_IsObject(b_data))
+        d.n_data = compare_members(a_data, b_data, d.set[0], &d.data);
     print(&d, cfg->json);
     if (d.n_options || d.n_data || d.first_step >= 0)
         st = TR_NO;
 out:
-    cJSON_Delete(d.state[0]);
-    cJSON_Delete(d.state[1]);
+    for (int i = 0; i < 2; i++) {
+        cJSON_Delete(d.state[i]);
+        cJSON_Delete(d.set[i]);
+        cJSON_Delete(d.counts[i]);
+    }
     tr_str_release(&d.options);
     tr_str_release(&d.data);
     return st;

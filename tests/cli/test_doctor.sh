@@ -91,12 +91,20 @@ expect 0 "$TRIREME" runs all --json
 grep -q '"eval_loss": *1.5' stdout || fail "runs: $(cat stdout)"
 expect 0 "$TRIREME" runs all
 [ "$(wc -l <stdout)" = 4 ] || fail "runs: $(cat stdout)"
-expect 0 "$TRIREME" runs diff all/a all/b # one has no checkpoint; the curves are equal
+expect 0 "$TRIREME" runs diff all/a all/b # one has no checkpoint; options, counts of data and the curve are equal
+cp -r all/a twin
+expect 0 "$TRIREME" runs diff all/a twin # where the output lies is no difference
+rm -r twin/checkpoint-*
+expect 1 "$TRIREME" runs diff twin all/c
+grep -q '^option *learning_rate *0.0001 -> 0.001$' stdout || fail "no checkpoint, no options: $(cat stdout)"
+mkdir odd
+printf '%s\n' '{"event":"config","options":[1,2]}' '{"event":"step","step":1,"loss":1e999}' '{"event":"step","step":2,"loss":null}' '{"event":"data","sources":5}' >odd/events.jsonl
+expect 0 "$TRIREME" runs diff odd odd --json
 expect 1 "$TRIREME" runs diff all/a all/c --json
 python3 - <<'PY' || fail "runs diff: $(cat stdout)"
 import json
 d = json.loads(open("stdout").readlines()[-1])
-assert {"name": "learning_rate", "a": 1e-4, "b": 1e-3} in d["options"], d
+assert d["options"] == [{"name": "learning_rate", "a": 1e-4, "b": 1e-3}] and d["data"] == [], d
 assert d["curve"]["common_steps"] == 4 and d["curve"]["first_difference"] in (1, 2) and d["curve"]["largest_difference"] > 0, d
 PY
 expect 2 "$TRIREME" runs all --sort beauty
