@@ -56,7 +56,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && strcmp(name + n - k, end) == 0;
 }
 
-/* What an embedding and the head cannot have. The loss reads the head's matrix tile by tile and takes u and B beside it
+/* What the head cannot have. The loss reads the head's matrix tile by tile and takes u and B beside it
  * (ops/row_head.c): there is no value that a magnitude, a bias of B or a second pair could be applied to. */
 static enum tr_status check_site(const struct adapting *x, const struct tr_adapter_target *t, bool is_head,
                                  bool is_embedding)
@@ -64,14 +64,14 @@ static enum tr_status check_site(const struct adapting *x, const struct tr_adapt
     const struct {
         bool is_asked;
         const char *option;
-    } rows[] = { { x->a->use_dora && (is_head || is_embedding), "use_dora" },
+    } rows[] = { { x->a->use_dora && is_head, "use_dora" },
                  { x->a->has_b_bias && is_head, "lora_bias (a bias of B)" },
                  { tr_adapter_changes_base(x->a) && is_head && x->m->hp.is_tied,
                    "init_lora_weights pissa or olora, which would change the embedding with it," } };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
         if (rows[i].is_asked)
-            return tr_fail(TR_USAGE, "target %s: %s takes no %s; leave it out with exclude_modules", t->module,
-                           rows[i].option, is_head ? "head" : "embeddings");
+            return tr_fail(TR_USAGE, "target %s: %s takes no head; leave it out with exclude_modules", t->module,
+                           rows[i].option);
     if (x->a->ensures_tying && x->m->hp.is_tied && (is_head || is_embedding))
         return tr_fail(TR_USAGE,
                        "target %s: its embedding and head are one matrix, and one adapter for both "
@@ -203,7 +203,8 @@ static struct shape shape_of(const struct tr_program *p, const struct site *s)
     return z;
 }
 
-/* A of an embedding has a column for each token; it begins with zeros, and B as a new embedding does. */
+/* A of an embedding has a column for each token; it begins with zeros, and B as a new embedding does. Its magnitudes
+ * are those of the columns of the table. */
 static void add_embedding(const struct adapting *x, struct tr_program *p, struct site *s)
 {
     struct tr_local_param w = p->param[p->value[p->node[s->node].in[1]].slot];
@@ -212,6 +213,9 @@ static void add_embedding(const struct adapting *x, struct tr_program *p, struct
     s->a = add_param(p, &w, ".lora_embedding_A", 2, s->target->r, w.rows, w.split.dim == TR_WHOLE ? whole : by_token,
                      x->a->init == TR_ADAPTER_DEFAULT ? normal : zeros);
     s->b = add_param(p, &w, ".lora_embedding_B", 2, w.cols, s->target->r, whole, normal);
+    if (x->a->use_dora)
+        s->magnitude =
+            add_param(p, &w, ".lora_magnitude_vector", 1, 1, w.cols, whole, (struct start){ TR_INIT_ONES, 0 });
 }
 
 static void add_a(const struct adapting *x, struct tr_program *p, struct site *s)

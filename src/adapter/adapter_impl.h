@@ -67,6 +67,10 @@ const char *tr_adapter_family_targets(const char *model_type);
 /* ---- tokens.c ---- */
 
 enum tr_status tr_adapter_read_tokens(const cJSON *config, struct tr_adapter *a);
+/* Of options: ID, ..., or NAME=ID, ... */
+enum tr_status tr_adapter_take_tokens(const struct tr_words *w, struct tr_adapter *a);
+/* The value of trainable_token_indices in a file; NULL: out of memory. */
+cJSON *tr_adapter_tokens_json(const struct tr_adapter *a);
 void tr_adapter_free_tokens(struct tr_adapter *a);
 /* Sets `tokens` of the modules and counts what is trained of them. */
 enum tr_status tr_adapter_choose_tokens(const struct tr_adapter *a, const struct tr_model *m, struct module_list *l,

@@ -259,7 +259,8 @@ enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_mo
         tr_str_addf(out, ", %zu modules whole", c.n_saved);
     for (size_t i = 0; i < c.n; i++)
         if (c.module[i].target.tokens && !c.module[i].target.shares_tokens)
-            tr_str_addf(out, ", %zu tokens of %s", c.module[i].target.tokens->n, c.module[i].target.module);
+            tr_str_addf(out, ", %zu token%s of %s", c.module[i].target.tokens->n,
+                        c.module[i].target.tokens->n == 1 ? "" : "s", c.module[i].target.module);
     tr_str_addf(out, ": %s parameters", tr_human_count((double)c.n_trained, human, sizeof human));
     int64_t bytes = 0;
     for (size_t i = 0; tr_adapter_changes_base(a) && i < c.n; i++)

@@ -139,7 +139,14 @@ static void emit_embedding(struct tr_program *p, const struct site *s, struct tr
     column.out[0] = new_value(p, y, s->target->r, "lora");
     column.attr.weight_is_in_out = true;
     *tr_node_add(p, n.op, n.phase) = column;
-    (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
+    tr_val d = emit_delta(p, s, column.out[0], y);
+    if (s->magnitude == TR_NONE) {
+        (void)emit_add(p, base, d, y);
+        return;
+    }
+    tr_val sum = emit_add(p, base, d, new_value(p, y, p->value[y].cols, "adapted"));
+    n.attr.weight_is_in_out = true; /* a table has a row for each token, and columns are its outputs */
+    (void)emit_magnitude(p, s, &n, sum, TR_NONE, y);
 }
 
 /* Emits a linear that is a target. dropped: the input of its A. The head's matrix is held without its start, as the

@@ -82,11 +82,7 @@ static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter 
     if (cfg->layers_pattern.n)
         TR_PASS(tr_adapter_words(cfg->layers_pattern.item, cfg->layers_pattern.n, &a->layers_pattern));
     TR_PASS(take_ints(&cfg->layers_to_transform, "layers_to_transform", &a->layer, &a->n_layers));
-    if (cfg->trainable_token_indices.n) {
-        TR_PASS(TR_ALLOC(a->tokens, 1, "trainable_token_indices"));
-        a->n_tokens = 1;
-        TR_PASS(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->tokens->id, &a->tokens->n));
-    }
+    TR_PASS(tr_adapter_take_tokens(&cfg->trainable_token_indices, a));
     TR_PASS(take_pattern(&cfg->rank_pattern, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
     return take_pattern(&cfg->alpha_pattern, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns);
 }

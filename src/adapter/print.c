@@ -406,8 +406,7 @@ static enum tr_status set_from_options(const struct tr_adapter *a, cJSON *obj)
     TR_PASS(set(obj, "modules_to_save", words_json(&a->saved, false)));
     TR_PASS(set(obj, "layers_pattern", words_json(&a->layers_pattern, false)));
     TR_PASS(set(obj, "layers_to_transform", ints_json(a->layer, a->n_layers)));
-    TR_PASS(
-        set(obj, "trainable_token_indices", a->n_tokens ? ints_json(a->tokens->id, a->tokens->n) : cJSON_CreateNull()));
+    TR_PASS(set(obj, "trainable_token_indices", tr_adapter_tokens_json(a)));
     TR_PASS(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 1)));
     TR_PASS(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, 1)));
     return set(obj, "base_model_name_or_path", a->base ? cJSON_CreateString(a->base) : cJSON_CreateNull());

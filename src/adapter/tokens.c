@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TABLES_MAX = 8 };
 static const char key[] = "trainable_token_indices";
 
 void tr_adapter_free_tokens(struct tr_adapter *a)
@@ -23,7 +24,6 @@ void tr_adapter_free_tokens(struct tr_adapter *a)
 /* null, a list of ids, or {"embed_tokens": [ids], ...} */
 enum tr_status tr_adapter_read_tokens(const cJSON *config, struct tr_adapter *a)
 {
-    enum { TABLES_MAX = 8 };
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(config, key);
     bool is_object = cJSON_IsObject(v);
     enum tr_status st = TR_OK;
@@ -44,6 +44,78 @@ enum tr_status tr_adapter_read_tokens(const cJSON *config, struct tr_adapter *a)
                          is_object ? " of " : "", is_object ? tr_escape(v->string, shown, sizeof shown) : "");
     }
     return st;
+}
+
+/* The list of a table, which is made when it is named first. */
+static enum tr_status list_of(struct tr_adapter *a, const char *name, size_t n_name, size_t n_most,
+                              struct tr_adapter_tokens **out)
+{
+    for (size_t i = 0; i < a->n_tokens; i++) {
+        const char *module = a->tokens[i].module;
+        if (n_name == 0 ? !module : module && strlen(module) == n_name && memcmp(module, name, n_name) == 0) {
+            *out = &a->tokens[i];
+            return TR_OK;
+        }
+    }
+    if (a->n_tokens == TABLES_MAX)
+        return tr_fail(TR_USAGE, "%s names more than %d modules", key, TABLES_MAX);
+    struct tr_adapter_tokens *t = &a->tokens[a->n_tokens];
+    TR_PASS(TR_ALLOC(t->id, n_most, "%s", key));
+    a->n_tokens++;
+    if (n_name && !(t->module = strndup(name, n_name)))
+        return tr_fail(TR_NOMEM, "no memory for %s", key);
+    *out = t;
+    return TR_OK;
+}
+
+enum tr_status tr_adapter_take_tokens(const struct tr_words *w, struct tr_adapter *a)
+{
+    if (w->n == 0)
+        return TR_OK;
+    TR_PASS(TR_ALLOC(a->tokens, TABLES_MAX, "%s", key));
+    for (size_t i = 0; i < w->n; i++) {
+        struct tr_adapter_tokens *t = NULL;
+        const char *item = w->item[i], *eq = strrchr(item, '=');
+        char shown[96];
+        int64_t id;
+        if ((eq == NULL) != (strrchr(w->item[0], '=') == NULL) || eq == item)
+            return tr_fail(TR_USAGE, "%s: \"%s\": give either ids, or NAME=ID for each of them", key,
+                           tr_escape(item, shown, sizeof shown));
+        if (tr_parse_int(eq ? eq + 1 : item, 0, INT32_MAX, &id) != TR_OK)
+            return tr_fail_at(TR_USAGE, "%s: ", key);
+        TR_PASS(list_of(a, item, eq ? (size_t)(eq - item) : 0, w->n, &t));
+        t->id[t->n++] = id;
+    }
+    return TR_OK;
+}
+
+static cJSON *ids_json(const struct tr_adapter_tokens *t)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (size_t i = 0; list && i < t->n; i++)
+        if (!cJSON_AddItemToArray(list, cJSON_CreateNumber((double)t->id[i]))) {
+            cJSON_Delete(list);
+            list = NULL;
+        }
+    return list;
+}
+
+cJSON *tr_adapter_tokens_json(const struct tr_adapter *a)
+{
+    if (a->n_tokens == 0)
+        return cJSON_CreateNull();
+    if (!a->tokens[0].module)
+        return ids_json(&a->tokens[0]);
+    cJSON *obj = cJSON_CreateObject();
+    for (size_t i = 0; obj && i < a->n_tokens; i++) {
+        cJSON *list = ids_json(&a->tokens[i]);
+        if (!list || !cJSON_AddItemToObject(obj, a->tokens[i].module, list)) {
+            cJSON_Delete(list);
+            cJSON_Delete(obj);
+            obj = NULL;
+        }
+    }
+    return obj;
 }
 
 /* ---- which modules ---- */

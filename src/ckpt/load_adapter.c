@@ -145,11 +145,12 @@ out:
 /* ---- a new adapter ---- */
 
 static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_hf *hf, int param, int weight,
-                                     double *squares, float *buf)
+                                     bool is_table, double *squares, float *buf)
 {
     const struct tr_param *w = &s->model->param[weight], *p = &s->model->param[param];
-    /* outputs are the columns of a matrix (in, out), and rows once it is packed */
-    bool is_in_out = tr_param_is_in_out(s->model, weight), by_column = is_in_out && !tr_store_packed(s, weight);
+    /* outputs are the columns of a matrix (in, out) and of a table of tokens, and rows once it is packed */
+    bool is_in_out = is_table || tr_param_is_in_out(s->model, weight),
+         by_column = is_in_out && !tr_store_packed(s, weight);
     int64_t width = is_in_out && !by_column ? w->rows : w->cols;
     enum tr_status st = TR_OK;
     float *scales = NULL;
@@ -191,9 +192,10 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         if (n_module < 0 || strcmp(p->name + n_module, tail) != 0 || !s->wants(s->ctx, TR_S_VALUE, i, 0, p->n))
             continue;
         int weight = tr_model_sibling(m, p->name, n_module, ".weight"),
-            b = tr_model_sibling(m, p->name, n_module, ".lora_B.weight");
-        TR_BUG_ON(weight < 0 || b < 0);
-        if (m->param[b].init == TR_INIT_UNIFORM)
+            b = tr_model_sibling(m, p->name, n_module, ".lora_B.weight"),
+            a = tr_model_sibling(m, p->name, n_module, ".lora_embedding_A");
+        TR_BUG_ON(weight < 0 || (b < 0 && a < 0));
+        if (a >= 0 ? m->param[a].init != TR_INIT_ZEROS : m->param[b].init == TR_INIT_UNIFORM)
             TR_TRY(tr_fail(TR_USAGE,
                            "use_dora: a new adapter begins with the norms of the base, so it must begin as the base; "
                            "use another init_lora_weights than false"));
@@ -201,7 +203,7 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
             TR_TRY(tr_hf_open(base, &hf));
             TR_TRY(TR_ALLOC(squares, (size_t)most, "a load"));
         }
-        TR_TRY(load_magnitude(s, hf, i, weight, squares, buf));
+        TR_TRY(load_magnitude(s, hf, i, weight, a >= 0, squares, buf));
     }
 out:
     free(squares);

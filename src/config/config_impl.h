@@ -35,6 +35,7 @@ struct option {
     double lo, hi;    /* both included; for OPTION_REAL is_open excludes hi */
     bool is_open;
     bool is_cli_only; /* refused in files */
+    bool has_names;   /* OPTION_WORDS: items are NAME=VALUE, which a file may write as a map */
     const struct choice *choices;
     size_t at_dir;  /* where the DIR of a word that ends in :DIR goes; 0: no word does */
     unsigned verbs; /* bit per enum tr_verb */

@@ -273,6 +273,11 @@ static const struct choice trackers[] = { { "none", 0 },  { "all", 1 },     { "t
         .type = OPTION_WORDS, .at = AT(field, struct tr_words), .arg = (metavar),                                      \
         HEAD(field, grp, als, RUN, NULL, txt)                                                                          \
     }
+#define NAMED(field, grp, als, metavar, txt)                                                                           \
+    {                                                                                                                  \
+        .type = OPTION_WORDS, .at = AT(field, struct tr_words), .arg = (metavar), .has_names = true,                   \
+        HEAD(field, grp, als, RUN, NULL, txt)                                                                          \
+    }
 
 #define MANY     1e15 /* steps, rows: exact in a double, far from overflow when multiplied by a rank count */
 #define ROWS     1e6
@@ -437,11 +442,11 @@ const struct option tr_options[] = {
     FLAG(use_dora, "adapter", "peft_use_dora", RUN, "DoRA: a trained length for each row of the matrix", false),
     STR(init_lora_weights, "adapter", "peft_init_lora_weights", RUN, "true", "true|false|gaussian|orthogonal|pissa|olora", "what A and B start with"),
     REAL(loraplus_lr_ratio, "adapter", "", RUN, "1", 1e-6, 1e6, false, "LoRA+: learning rate of B over that of A"),
-    WORDS(rank_pattern, "adapter", "", "NAME=R,...", "ranks of some modules; the first name that matches counts"),
-    WORDS(alpha_pattern, "adapter", "", "NAME=X,...", "alphas of some modules"),
+    NAMED(rank_pattern, "adapter", "", "NAME=R,...", "ranks of some modules; the first name that matches counts"),
+    NAMED(alpha_pattern, "adapter", "", "NAME=X,...", "alphas of some modules"),
     WORDS(layers_to_transform, "adapter", "peft_layers_to_transform", "N,N", "layers that get an adapter, with a list of lora_target_modules"),
     WORDS(layers_pattern, "adapter", "peft_layers_pattern", "NAME", "what the list of layers is called (layers, h); default: any"),
-    WORDS(trainable_token_indices, "adapter", "peft_trainable_token_indices", "ID,ID", "tokens whose embeddings are trained"),
+    NAMED(trainable_token_indices, "adapter", "peft_trainable_token_indices", "ID,ID|NAME=ID,...", "tokens whose embeddings are trained, or rows of the tables that are named (embed_tokens, lm_head)"),
     CHOICE(lora_bias, "adapter", "", RUN, "none", lora_biases, "biases of the base that are trained (PEFT's bias)"),
     FLAG(lora_b_bias, "adapter", "", RUN, "B has a bias (PEFT's lora_bias)", false),
     FLAG(ensure_weight_tying, "adapter", "peft_ensure_weight_tying", RUN, "what is trained of a tied embedding is trained of the head too", false),

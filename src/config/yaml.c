@@ -193,6 +193,66 @@ static void give_sequence(struct yaml_reader *r, const char *key)
     }
 }
 
+/* One value of a list whose items are NAME=VALUE. */
+static void give_named(struct yaml_reader *r, const char *key, const char *name, const yaml_event_t *e, bool is_more)
+{
+    const char *text = text_of(r, e);
+    struct tr_str item = { 0 };
+    if (text == NULL)
+        return;
+    tr_str_addf(&item, "%s=%s", name, text);
+    if (!tr_str_ok(&item))
+        r->l->is_nomem = true;
+    else
+        tr_loader_give(r->l, &(struct given){ LEVEL_FILE, key, item.p, r->where, is_more });
+    tr_str_release(&item);
+}
+
+/* The value of a name: one, or a list of them. */
+static void give_values(struct yaml_reader *r, const char *key, const char *name, bool *is_more)
+{
+    yaml_event_t e;
+    bool is_list = false, is_over = false;
+    while (!is_over && next_event(r, &e)) {
+        is_over = !is_list || e.type == YAML_SEQUENCE_END_EVENT;
+        if (e.type == YAML_SCALAR_EVENT) {
+            give_named(r, key, name, &e, *is_more);
+            *is_more = true;
+        } else if (e.type == YAML_SEQUENCE_START_EVENT && !is_list) {
+            is_list = true;
+            is_over = false;
+        } else if (is_start(&e)) {
+            tr_loader_error(r->l, "%s: values of %s are plain values or lists of them", r->where, key);
+            skip_node(r);
+        }
+        yaml_event_delete(&e);
+    }
+}
+
+/* NAME: VALUE, or NAME: [VALUE, ...] */
+static void give_names(struct yaml_reader *r, const char *key)
+{
+    yaml_event_t e;
+    bool is_more = false, is_over = false;
+    while (!is_over && next_event(r, &e)) {
+        char name[KEY_MAX];
+        const char *text = e.type == YAML_SCALAR_EVENT ? text_of(r, &e) : NULL;
+        int n = text != NULL ? snprintf(name, sizeof name, "%s", text) : 0;
+        is_over = e.type == YAML_MAPPING_END_EVENT;
+        if (n > 0 && (size_t)n < sizeof name)
+            give_values(r, key, name, &is_more);
+        else if (!is_over)
+            break_off(r, "a key must be a plain name");
+        yaml_event_delete(&e);
+    }
+}
+
+static bool has_names(const char *key)
+{
+    const struct option *opt = tr_option_find_any(key);
+    return opt != NULL && opt->has_names;
+}
+
 static bool is_object(const char *key)
 {
     const struct option *opt = tr_option_find_any(key);
@@ -251,6 +311,8 @@ static void read_value(struct yaml_reader *r, const char *group, const char *nam
         give_sequence(r, key);
     } else if (e.type == YAML_MAPPING_START_EVENT && is_object(key)) {
         give_object(r, key, &e, false);
+    } else if (e.type == YAML_MAPPING_START_EVENT && has_names(key)) {
+        give_names(r, key);
     } else if (e.type == YAML_MAPPING_START_EVENT) {
         if (open_group(r, group, name))
             read_mapping(r, name);

@@ -194,6 +194,23 @@ static bool is_text_type(const struct tree *t, const struct leaf *leaf, char *ou
 #define OWN_TEMPLATE "the model's own chat template is used; chat_template names another"
 
 /* clang-format off */
+/* A map of names and values, or of names and lists: an item NAME=VALUE of the option for each value. */
+static void take_names(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                       const struct import_row *row)
+{
+    size_t n = leaf->is_list ? leaf->n_items : 1;
+    const char *name = leaf->path + strcspn(leaf->path, ".") + 1;
+    for (size_t i = 0; i < n; i++) {
+        char item[2 * IMPORT_KEY_MAX];
+        const char *value = leaf->is_list ? leaf->items[i] : leaf->text;
+        int k = snprintf(item, sizeof item, "%s=%s", name, value);
+        if (k < 0 || (size_t)k >= sizeof item)
+            tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, "a value is longer than 255 bytes");
+        else
+            tr_import_add(im, t, leaf, row->verdict, row->sets, item, row->why);
+    }
+}
+
 static const struct import_row rows[] = {
     { .key = "base_model", TAKEN, .sets = "model_base", .when = "lora_model_dir=@on" },
     SAME("base_model", "model"),
@@ -303,10 +320,13 @@ static const struct import_row rows[] = {
     { .key = "peft_layers_pattern", LORA, TAKEN, .sets = "layers_pattern" },
     { .key = "peft_trainable_token_indices", LORA, TAKEN, .sets = "trainable_token_indices" },
     { .key = "peft_ensure_weight_tying", .value = "@on", LORA, TAKEN, .sets = "ensure_weight_tying=true" },
-    { .key = "lora_rank_pattern.* lora_alpha_pattern.* lora_rank_pattern lora_alpha_pattern", .value = "@on", CANNOT, .why = "write rank_pattern and alpha_pattern, NAME=NUMBER" },
+    { .key = "peft_trainable_token_indices.*", LORA, TAKEN, .sets = "trainable_token_indices", .apply = take_names },
+    { .key = "lora_rank_pattern.*", LORA, TAKEN, .sets = "rank_pattern", .apply = take_names },
+    { .key = "lora_alpha_pattern.*", LORA, TAKEN, .sets = "alpha_pattern", .apply = take_names },
+    { .key = "lora_rank_pattern lora_alpha_pattern", .value = "@on", CANNOT, .why = "write a map of names and numbers" },
     NOT_ON("peft_layer_replication", "a layer is used once"),
     { .key = "lora_target_parameters", .value = "@on", CANNOT, .why = "adapters are of linears and embeddings" },
-    IDLE("lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_rslora peft_use_dora peft_layers_to_transform peft_init_lora_weights loraplus_lr_ratio lora_fan_in_fan_out lora_on_cpu merge_lora peft_layers_pattern peft_trainable_token_indices peft_ensure_weight_tying peft_autocast_adapter_dtype qlora_sharded_model_loading merge_method", "without an adapter it has no effect"),
+    IDLE("lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_rslora peft_use_dora peft_layers_to_transform peft_init_lora_weights loraplus_lr_ratio lora_fan_in_fan_out lora_on_cpu merge_lora peft_layers_pattern peft_trainable_token_indices peft_trainable_token_indices.* lora_rank_pattern.* lora_alpha_pattern.* peft_ensure_weight_tying peft_autocast_adapter_dtype qlora_sharded_model_loading merge_method", "without an adapter it has no effect"),
     { .key = "load_in_4bit", .value = "@on", LORA, TAKEN, .sets = "load_in_4bit=true" },
     { .key = "load_in_4bit", .value = "@on", CANNOT, .why = "a base in 4 bits is frozen, so it needs an adapter" },
     { .key = "load_in_8bit", .value = "@on", LORA, DIFFERS, .sets = "base_dtype=fp8", .why = EIGHT_BITS },

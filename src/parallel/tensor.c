@@ -281,14 +281,15 @@ static void apply_squares(struct tensor *t, struct tr_node n)
 {
     const struct tr_local_param *w = &t->p->param[value(t, n.in[0])->slot];
     struct tr_tp_shard c = shard_of(t, n.in[0]);
+    int out_dim = n.attr.weight_is_in_out; /* a table of tokens is read by its columns here, and by rows as a head */
     if (!c.is_split) {
         t->layout[n.out[0]] = w->split.dim == TR_WHOLE ? WHOLE : SHARED;
-    } else if (w->split.dim == w->out_dim) {
+    } else if (w->split.dim == out_dim) {
         const struct tr_tp_dim *d = w->split.dim == 1 ? &c.col : &c.row;
         make_cols(t, n.out[0], d->part, d->n);
     }
     add(t, &n);
-    if (c.is_split && w->split.dim != w->out_dim) {
+    if (c.is_split && w->split.dim != out_dim) {
         t->now[n.out[0]] = tr_value_like(t->p, n.out[0], "squares.sum");
         add_collective(t, TR_OP_ALL_REDUCE, n.out[0], t->now[n.out[0]]);
     }

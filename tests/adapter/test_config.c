@@ -218,6 +218,10 @@ static void options_that_contradict_are_refused(void **state)
         { "--rank_pattern q_proj=0", "0 is not a rank" },
         { "--layers_to_transform a --target_modules q_proj", "layers_to_transform: " },
         { "--layers_to_transform 1", "layers_to_transform works with a list of target_modules, not with all-linear" },
+        { "--trainable_token_indices lm_head=3,4", "\"4\": give either ids, or NAME=ID for each of them" },
+        { "--trainable_token_indices =3", "\"=3\": give either ids, or NAME=ID for each of them" },
+        { "--trainable_token_indices lm_head=x", "trainable_token_indices: " },
+        { "--trainable_token_indices a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1", "names more than 8 modules" },
         { "--init_lora_weights eva", "init_lora_weights \"eva\" is not implemented" },
         { "--lora_model_dir x", "write model ADAPTER_DIR" },
     };
@@ -273,6 +277,29 @@ static void a_start_of_the_base_is_written_converted(void **state)
         tr_adapter_close(a);
         tr_config_close(cfg);
     }
+    tr_model_close(m);
+}
+
+/* Tokens of tables that are named. */
+static void tokens_of_two_tables_read_back(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(llama);
+    const struct tr_config *cfg = NULL;
+    struct tr_adapter *a = NULL, *again = NULL;
+    struct tr_str text = { 0 };
+    assert_int_equal(
+        open_options("--model base --trainable_token_indices lm_head=9,embed_tokens=4,lm_head=2", &cfg, &a), TR_OK);
+    assert_int_equal(tr_adapter_print(a, m, &text), TR_OK);
+    assert_int_equal(tr_adapter_parse(text.p, text.n, "text", &again), TR_OK);
+    assert_int_equal(again->n_tokens, 2);
+    assert_string_equal(again->tokens[1].module, "lm_head"); /* keys are sorted, as PEFT writes them */
+    assert_true(again->tokens[1].n == 2 && again->tokens[1].id[0] == 9 && again->tokens[1].id[1] == 2);
+    assert_true(again->tokens[0].n == 1 && again->tokens[0].id[0] == 4);
+    tr_str_release(&text);
+    tr_adapter_close(a);
+    tr_adapter_close(again);
+    tr_config_close(cfg);
     tr_model_close(m);
 }
 
@@ -375,6 +402,7 @@ int main(void)
         cmocka_unit_test(a_start_of_the_base_is_written_converted),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_name_of_the_options_must_match),
+        cmocka_unit_test(tokens_of_two_tables_read_back),
         cmocka_unit_test(a_directory_is_continued_as_it_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

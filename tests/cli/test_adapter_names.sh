@@ -15,6 +15,8 @@ plan 'adapter: LoRA r 8 alpha 16 on 14 modules: 8.2 K parameters' --finetuning_t
 plan 'llama: 35.2 K parameters in 48 tensors, 4 segments; 8.2 K of them learn' --finetuning_type lora
 plan 'adapter: rank-stabilised LoRA r 2 to 4 alpha 8 on 4 modules, 1 modules whole: .* parameters' --use_rslora --lora_r 4 \
     --lora_target_modules q_proj,v_proj --rank_pattern q_proj=2 --lora_modules_to_save model.norm
+plan 'adapter: DoRA r 2 alpha 4 on 3 modules, 2 tokens of model.embed_tokens, 1 token of lm_head: 576 parameters' --use_dora \
+    --lora_r 2 --lora_target_modules k_proj,layers.0.mlp.gate_proj --trainable_token_indices lm_head=3,embed_tokens=3,embed_tokens=8
 "$TRIREME" plan "${run[@]}" --lora_r 2 --json | python3 -c '
 import json, sys
 p = json.loads(sys.stdin.read().splitlines()[-1])

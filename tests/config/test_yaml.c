@@ -104,6 +104,27 @@ static void a_source_may_be_a_map(void **state)
     refused_with("lora_target_modules:\n- {path: a}\n", "items of lora_target_modules are plain values");
 }
 
+static void names_and_values_may_be_a_map(void **state)
+{
+    (void)state;
+    assert_int_equal(load("rank_pattern: {q_proj: 2, 'mlp.*': 3}\nadapter:\n  trainable_token_indices:\n"
+                          "    embed_tokens: [7, 9]\n    lm_head: 5\nalpha_pattern: [q_proj=4]\n"),
+                     TR_OK);
+    assert_int_equal(cfg->rank_pattern.n, 2);
+    assert_string_equal(cfg->rank_pattern.item[1], "mlp.*=3");
+    assert_int_equal(cfg->trainable_token_indices.n, 3);
+    assert_string_equal(cfg->trainable_token_indices.item[1], "embed_tokens=9");
+    assert_string_equal(cfg->trainable_token_indices.item[2], "lm_head=5");
+    assert_string_equal(cfg->alpha_pattern.item[0], "q_proj=4");
+    assert_int_equal(load("rank_pattern: {}\n"), TR_OK);
+    refused_with("rank_pattern: {q_proj: {a: 1}}\n", ":1:24: values of rank_pattern are plain values or lists of them");
+    refused_with("rank_pattern: {q_proj: [[1]]}\n", "values of rank_pattern are plain values or lists of them");
+    refused_with("rank_pattern: {q_proj: 1}\nrank_pattern: {v_proj: 1}\n", "rank_pattern was already given");
+    refused_with("rank_pattern: {[a]: 1}\n", "a key must be a plain name");
+    refused_with("rank_pattern: {'': 1}\n", "a key must be a plain name");
+    refused_with("layers_pattern: {a: 1}\n", "layers_pattern is not a group");
+}
+
 static void an_empty_file_changes_nothing(void **state)
 {
     (void)state;
@@ -177,6 +198,7 @@ int main(void)
         cmocka_unit_test(groups_may_be_nested_or_left_out),
         cmocka_unit_test(hf_style_files_are_read_as_they_are),
         cmocka_unit_test(a_source_may_be_a_map),
+        cmocka_unit_test(names_and_values_may_be_a_map),
         cmocka_unit_test(an_empty_file_changes_nothing),
         cmocka_unit_test(duplicates_are_refused_with_both_names),
         cmocka_unit_test(wrong_shapes_are_refused_with_their_place),

@@ -164,6 +164,10 @@ def cases():
     yield "gpt_neox", "head", dict(r=2, lora_alpha=5, target_modules=["query_key_value", "lm_head"])
     yield "falcon", "dora", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["query_key_value", "dense"])
     yield "falcon_multi_query", "lora", dict(r=2, lora_alpha=4, target_modules="all-linear")
+    # magnitudes of a table's columns, of a table that is the head's too
+    for base, rank in (("qwen3", 3), ("gemma3", 2)):
+        some = FAMILIES[base][1]
+        yield base, "dora_embedding", dict(r=rank, lora_alpha=5, use_dora=True, target_modules=some[:1] + ["embed_tokens"])
 
 
 def main():

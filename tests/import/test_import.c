@@ -18,10 +18,10 @@ static bool any_option(void *ctx, const char *name)
            strcmp(name, "output") == 0;
 }
 
-static bool no_list(void *ctx, const char *option)
+static bool is_list(void *ctx, const char *option)
 {
     (void)ctx;
-    return strcmp(option, "data") == 0;
+    return strcmp(option, "data") == 0 || strcmp(option, "trainable_token_indices") == 0;
 }
 
 static bool any_value(void *ctx, const char *option, const char *value, char *why, size_t n_why)
@@ -33,7 +33,7 @@ static bool any_value(void *ctx, const char *option, const char *value, char *wh
     return value != NULL;
 }
 
-static const struct tr_import_target target = { NULL, any_option, no_list, any_value };
+static const struct tr_import_target target = { NULL, any_option, is_list, any_value };
 
 static enum tr_status open_text(const char *text, size_t n, const char *from)
 {
@@ -254,6 +254,25 @@ static void an_item_of_a_list_is_reported_by_itself(void **state)
     assert_string_equal(item("optimizer.params.lr")->value, "1e-4");
 }
 
+static void a_map_of_names_becomes_items(void **state)
+{
+    (void)state;
+    static const char text[] = "base_model: m\nadapter: lora\nmicro_batch_size: 1\npeft_trainable_token_indices:\n"
+                               "  embed_tokens: [7, 9]\n  lm_head: 5\nlora_rank_pattern: {layers.0.q_proj: 2}\n";
+    static const char *const sets[] = { "embed_tokens=7", "embed_tokens=9", "lm_head=5" };
+    size_t n = 0;
+    assert_int_equal(open_text(text, sizeof text - 1, "axolotl"), TR_OK);
+    for (size_t i = 0; i < tr_import_count(im); i++) {
+        const struct tr_import_item *it = tr_import_at(im, i);
+        if (it->option && strcmp(it->option, "trainable_token_indices") == 0) {
+            assert_true(n < 3 && it->is_given && it->verdict == TR_IMPORT_TAKEN);
+            assert_string_equal(it->set, sets[n++]);
+        }
+    }
+    assert_int_equal(n, 3);
+    assert_string_equal(item("lora_rank_pattern.layers.0.q_proj")->set, "layers.0.q_proj=2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +287,7 @@ int main(void)
         cmocka_unit_test_teardown(anchors_are_written_out, teardown),
         cmocka_unit_test_teardown(hostile_files_are_refused, teardown),
         cmocka_unit_test_teardown(an_item_of_a_list_is_reported_by_itself, teardown),
+        cmocka_unit_test_teardown(a_map_of_names_becomes_items, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

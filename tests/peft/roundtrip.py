@@ -55,10 +55,8 @@ def flags(config):
         is_name = isinstance(value, str) and re.fullmatch(r"[\w.]+", value)
         if is_name and key in ("target_modules", "exclude_modules"):
             value = f"(?:{value})"  # a string is an expression for PEFT; here one without operators is a name
-        if key == "trainable_token_indices" and isinstance(value, dict):
-            value = next(iter(value.values()))  # options know the embedding only
         if isinstance(value, dict):
-            value = [f"{k}={v}" for k, v in value.items()]
+            value = [f"{k}={x}" for k, v in value.items() for x in (v if isinstance(v, list) else [v])]
         out += [f"--{names.get(key, key)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     return out
 
