@@ -29,6 +29,9 @@ same one/adapter_model.safetensors zero/adapter_model.safetensors
 "$TRIREME" train "${options[@]}" "${embedding[@]}" --output emb >run.log
 launch 2 "${embedding[@]}" --tp 2 --output embtp
 losses emb embtp || fail "tp 2 trains another embedding"
+"$TRIREME" train "${options[@]}" "${embedding[@]}" --use_dora --output emd >run.log
+launch 2 "${embedding[@]}" --use_dora --tp 2 --sp --output emdtp
+losses emd emdtp || fail "tp 2 trains other magnitudes of the embedding"
 
 # The head, which is the embedding's matrix here: one rank and a split vocabulary; merged it needs a matrix of its own.
 head=(--model model --lora_r 4 --lora_target_modules v_proj,lm_head)
@@ -45,7 +48,7 @@ python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not abs(a - b)
 "$TRIREME" train "${options[@]}" --model model --max_steps 6 --output full >run.log
 python3 - <<'PY' || fail "a new adapter changes the model"
 import json
-first = [next(json.loads(l)["loss"] for l in open(d + "/events.jsonl") if json.loads(l)["event"] == "step") for d in ("full", "one", "emb", "head")]
+first = [next(json.loads(l)["loss"] for l in open(d + "/events.jsonl") if json.loads(l)["event"] == "step") for d in ("full", "one", "emb", "emd", "head")]
 assert max(first) - min(first) <= 1e-6 * first[0], first
 PY
 
@@ -66,5 +69,5 @@ refuse 'use_dora takes no head' --use_dora --lora_target_modules q_proj,lm_head
 refuse 'takes no head' --init_lora_weights pissa --lora_target_modules q_proj,lm_head
 refuse 'takes no head' --lora_b_bias --lora_target_modules q_proj,lm_head
 refuse 'drop ensure_weight_tying' --ensure_weight_tying --lora_target_modules q_proj,lm_head
-refuse 'takes no embeddings' --use_dora --lora_target_modules q_proj,embed_tokens
+refuse 'must begin as the base' --use_dora --lora_target_modules embed_tokens --init_lora_weights false
 echo "DoRA, LoRA+ and embeddings train, go on and merge"
