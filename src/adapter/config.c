@@ -160,6 +160,10 @@ enum tr_status tr_adapter_check(struct tr_adapter *a)
         return tr_fail(TR_USAGE, "lora_bias (a bias of B) and use_dora do not go together; drop one of them");
     if (a->has_b_bias && a->init != TR_ADAPTER_KAIMING && a->init != TR_ADAPTER_DEFAULT)
         return tr_fail(TR_USAGE, "lora_bias (a bias of B) needs init_lora_weights true or false");
+    if (!a->config && a->use_dora && a->init == TR_ADAPTER_DEFAULT)
+        return tr_fail(TR_USAGE,
+                       "use_dora: a new adapter begins with the norms of the base, so it must begin as the base; use "
+                       "another init_lora_weights than false");
     TR_PASS(check_ranks(a));
     TR_PASS(check_start(a));
     return tr_adapter_compile(a);

@@ -175,7 +175,7 @@ out:
     return st;
 }
 
-/* An adapter begins as the base, so the weights of the base are the adapted ones. */
+/* An adapter with magnitudes begins as the base (tr_adapter_check), so the weights of the base are the adapted ones. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf)
 {
     static const char tail[] = ".lora_magnitude_vector";
@@ -191,19 +191,14 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         int n_module = (int)strlen(p->name) - (int)strlen(tail);
         if (n_module < 0 || strcmp(p->name + n_module, tail) != 0 || !s->wants(s->ctx, TR_S_VALUE, i, 0, p->n))
             continue;
-        int weight = tr_model_sibling(m, p->name, n_module, ".weight"),
-            b = tr_model_sibling(m, p->name, n_module, ".lora_B.weight"),
-            a = tr_model_sibling(m, p->name, n_module, ".lora_embedding_A");
-        TR_BUG_ON(weight < 0 || (b < 0 && a < 0));
-        if (a >= 0 ? m->param[a].init != TR_INIT_ZEROS : m->param[b].init == TR_INIT_UNIFORM)
-            TR_TRY(tr_fail(TR_USAGE,
-                           "use_dora: a new adapter begins with the norms of the base, so it must begin as the base; "
-                           "use another init_lora_weights than false"));
+        int weight = tr_model_sibling(m, p->name, n_module, ".weight");
+        bool is_table = tr_model_sibling(m, p->name, n_module, ".lora_embedding_A") >= 0;
+        TR_BUG_ON(weight < 0);
         if (!hf) {
             TR_TRY(tr_hf_open(base, &hf));
             TR_TRY(TR_ALLOC(squares, (size_t)most, "a load"));
         }
-        TR_TRY(load_magnitude(s, hf, i, weight, a >= 0, squares, buf));
+        TR_TRY(load_magnitude(s, hf, i, weight, is_table, squares, buf));
     }
 out:
     free(squares);
