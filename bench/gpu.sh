@@ -221,8 +221,8 @@ part_limit() {
 part_steps() {
     local name peer args
     : >"$out/steps.txt"
-    say "| case | arguments | tok/s | s a step | MFU | bytes planned | used beside them | first step after s | loss | skipped | weights |"
-    say "|---|---|---|---|---|---|---|---|---|---|---|"
+    say "| case | arguments | tok/s | s a step | planned | not hidden s | planned | MFU | GPU bytes planned | used beside them | ready after s | first step after s | loss | skipped | weights |"
+    say "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     while read -r name peer args; do
         [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
         [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
@@ -231,7 +231,7 @@ part_steps() {
             >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; continue; }
         { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
         v() { value "$1" "$out/step.txt"; }
-        say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v of_peak) | $(v bytes) | $(v beside) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
+        say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v planned_s) | $(v exposed_s) | $(v planned_exposed_s) | $(v of_peak) | $(v on_gpu) | $(v beside) | $(v ready_s) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
     done <<<"$rows"
 }
 families='
@@ -268,18 +268,19 @@ part_lean() {
     grep PEER "$out/lean.txt" | sed 's/^/- /' | tee -a "$out/results.txt"
 }
 offload='
-llama-8b-66k         - bench/models/llama-8b.json rows=4 micro=4 length=4096 grad=bfloat16 recompute=2
-llama-8b-66k-host    - bench/models/llama-8b.json rows=16 length=4096 grad=bfloat16 recompute=2 offload=100
-llama-8b-16k         - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2
-llama-8b-16k-host    - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2 offload=100
-llama-8b-33k-b16     - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2
-llama-8b-33k-b16-h   - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100
-qwen-14b-33k-b16-h   - bench/models/qwen-14b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100
-llama-70b-quarter    - CUT rows=2 length=4096 lora=16 base=2 recompute=2
-llama-70b-quarter-h  - CUT rows=2 length=4096 lora=16 base=2 recompute=2 offload_param=100 stow=1
-llama-8b-128k        - bench/models/llama-8b.json rows=1 length=131072 lora=16 base=2 recompute=2 stow=1 warm=1 steps=1
-llama-1b-adamw       - bench/models/llama-1b.json rows=8 length=2048 profile=1
-llama-1b-adamw8      - bench/models/llama-1b.json rows=8 length=2048 optim8=1 profile=1
+llama-8b-66k         - bench/models/llama-8b.json rows=4 micro=4 length=4096 grad=bfloat16 recompute=2 warm=2
+llama-8b-66k-host    - bench/models/llama-8b.json rows=16 length=4096 grad=bfloat16 recompute=2 offload=100 warm=2
+llama-8b-16k-host    - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2 offload=100 warm=2
+qwen-14b-33k-b16-h   - bench/models/qwen-14b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100 warm=2
+llama-8b-33k-b16-h   - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100 warm=2
+llama-70b-quarter    - CUT rows=2 length=4096 lora=16 base=2 recompute=2 warm=2
+llama-70b-quarter-h  - CUT rows=2 length=4096 lora=16 base=2 recompute=2 offload_param=100 stow=1 warm=2
+llama-1b-adamw       - bench/models/llama-1b.json rows=8 length=2048 profile=1 warm=2
+llama-1b-adamw8      - bench/models/llama-1b.json rows=8 length=2048 optim8=1 profile=1 warm=2
+llama-8b-128k-host   - bench/models/llama-8b.json rows=1 length=131072 grad=bfloat16 state=bfloat16 recompute=2 stow=1 offload=100 warm=0 steps=1 bare=0
+llama-8b-128k-qlora  - bench/models/llama-8b.json rows=1 length=131072 lora=16 base=2 recompute=2 stow=1 warm=0 steps=1
+llama-8b-16k         - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2 warm=2
+llama-8b-33k-b16     - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 warm=2
 '
 # A quarter of the layers of a 70B: what a layer costs, and whether its copy hides, does not depend on how many there are.
 part_offload() {

@@ -2,16 +2,22 @@
  *
  * All kernels of a step run on the compute stream, in the order of the program; the other streams are for copies, which
  * events order. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned memory
- * are five times faster. A launch never waits: a failure is noted with the name of the operation, and sync reports it.
- * The runtime is linked statically and looks for the driver at its first use, so this program also starts on machines
- * without one. Rejected: managed memory (when the plan is wrong it pages instead of failing) and the allocator pools
- * (the plan already places every byte).
+ * are five times faster. A large pinned arena is pages of our own that the driver locks: all cores make them, of 2 MiB
+ * where the kernel has such, on the NUMA node of the GPU; cudaMallocHost makes them one by one in one thread. A launch
+ * never waits: a failure is noted with the name of the operation, and sync reports it. The runtime is linked statically
+ * and looks for the driver at its first use, so this program also starts on machines without one. Rejected: managed
+ * memory (when the plan is wrong it pages instead of failing) and the allocator pools (the plan already places every
+ * byte).
  */
 #include <cuda_runtime.h>
 extern "C" {
 #include "device/device_impl.h"
 }
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { LARGE_BYTES = 256 << 20 }; /* of a pinned arena that is made of pages of our own */
 
 struct gpu {
     cudaStream_t stream[TR_STREAM_HOST]; /* the host stream is the issuing thread */
@@ -31,12 +37,53 @@ static void note(struct tr_device *d, cudaError_t e, const char *what)
 
 /* ---- memory ---- */
 
-static enum tr_status refuse(cudaError_t e, const char *what, size_t bytes, const char *where)
+static enum tr_status refuse(cudaError_t e, const char *what, size_t bytes, bool is_pinned)
 {
     char human[32];
     (void)cudaGetLastError(); /* clears the error, so that the next call does not report it again */
-    return tr_fail(TR_NOMEM, "arena %s: %s refused %s (%s); lower per_device_train_batch_size or use --recompute", what,
-                   where, tr_human_bytes(bytes, human, sizeof human), cudaGetErrorString(e));
+    return tr_fail(TR_NOMEM, "arena %s: %s refused %s (%s); %s", what,
+                   is_pinned ? "the host (pinned memory)" : "the gpu", tr_human_bytes(bytes, human, sizeof human),
+                   cudaGetErrorString(e),
+                   is_pinned ? TR_PINNED_ADVICE : "lower per_device_train_batch_size or use --recompute");
+}
+
+/* The NUMA node of the current GPU; -1: unknown, or there is one only. */
+static int numa_node(void)
+{
+    char id[32] = "", path[96];
+    int ordinal = 0, node = -1;
+    if (cudaGetDevice(&ordinal) != cudaSuccess || cudaDeviceGetPCIBusId(id, sizeof id, ordinal) != cudaSuccess)
+        return -1;
+    for (char *c = id; *c; c++)
+        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        if (fscanf(f, "%d", &node) != 1)
+            node = -1;
+        (void)fclose(f);
+    }
+    return node;
+}
+
+/* Where nothing says otherwise the driver's own memory is not zeroed. */
+static cudaError_t pin(struct tr_device *d, size_t bytes, const char *what, void **out)
+{
+    void *p = NULL;
+    if (bytes < LARGE_BYTES) {
+        cudaError_t e = cudaMallocHost(out, bytes);
+        if (e == cudaSuccess)
+            memset(*out, 0, bytes);
+        return e;
+    }
+    if (tr_pages_reserve(d, TR_SPACE_PINNED, bytes, what, &p) != TR_OK)
+        return cudaErrorMemoryAllocation;
+    tr_pages_touch(p, bytes, numa_node());
+    cudaError_t e = cudaHostRegister(p, bytes, cudaHostRegisterPortable);
+    if (e != cudaSuccess)
+        tr_pages_release(d, TR_SPACE_PINNED, p, bytes);
+    *out = e == cudaSuccess ? p : NULL;
+    return e;
 }
 
 static enum tr_status reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
@@ -45,19 +92,22 @@ static enum tr_status reserve(struct tr_device *d, enum tr_space space, size_t b
     if (space == TR_SPACE_HOST)
         return tr_pages_reserve(d, space, bytes, what, base);
     bool is_pinned = space == TR_SPACE_PINNED;
-    cudaError_t e = bytes == 0 ? cudaSuccess : is_pinned ? cudaMallocHost(&p, bytes) : cudaMalloc(&p, bytes);
+    cudaError_t e = bytes == 0 ? cudaSuccess : is_pinned ? pin(d, bytes, what, &p) : cudaMalloc(&p, bytes);
     if (e != cudaSuccess)
-        return refuse(e, what, bytes, is_pinned ? "the host (pinned memory)" : "the gpu");
+        return refuse(e, what, bytes, is_pinned);
     *base = p;
     return TR_OK;
 }
 
 static void release(struct tr_device *d, enum tr_space space, void *base, size_t bytes)
 {
-    if (space == TR_SPACE_HOST)
+    bool is_ours = space == TR_SPACE_PINNED && bytes >= LARGE_BYTES;
+    if (space == TR_SPACE_DEVICE)
+        (void)cudaFree(base);
+    else if (space == TR_SPACE_PINNED)
+        (void)(is_ours ? cudaHostUnregister(base) : cudaFreeHost(base));
+    if (space == TR_SPACE_HOST || is_ours)
         tr_pages_release(d, space, base, bytes);
-    else
-        (void)(space == TR_SPACE_PINNED ? cudaFreeHost(base) : cudaFree(base));
 }
 
 /* The driver finds the direction from the two addresses. On the host stream both addresses are host memory. */

@@ -96,7 +96,11 @@ void tr_device_close(struct tr_device *d)
 
 enum tr_status tr_device_reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
 {
+    char human[32];
     TR_BUG_ON(space == TR_SPACE_DISK);
+    if (space == TR_SPACE_PINNED && bytes > 0 && tr_failpoint("device.pin") != TR_OK)
+        return tr_fail(TR_NOMEM, "arena %s: the host (pinned memory) refused %s; " TR_PINNED_ADVICE, what,
+                       tr_human_bytes(bytes, human, sizeof human));
     enum tr_status st = d->row->memory->reserve(d, space, bytes, what, base);
     if (st == TR_OK) {
         d->reserved_bytes += bytes;

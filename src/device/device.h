@@ -21,7 +21,7 @@ struct tr_device;
 /* Where memory is. On a device whose memory is the host's (is_host) the first three are the same. */
 enum tr_space {
     TR_SPACE_DEVICE,
-    TR_SPACE_PINNED, /* host memory that the device can copy by DMA; GPU collectives never use it */
+    TR_SPACE_PINNED, /* host memory that the device can copy by DMA, zeroed; GPU collectives never use it */
     TR_SPACE_HOST, /* pageable host memory: virtual memory is reserved now, pages are faulted in on first touch. Pinning
                       as much as a checkpoint would take seconds */
     TR_SPACE_DISK, /* files: counted in budgets, never reserved here */

@@ -3,9 +3,19 @@
  * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages
  * cost them 5-10 % in TLB misses. Phantom hands out addresses from a range that no code may touch.
  */
+#include "base/pool.h"
 #include "device/device_impl.h"
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { TOUCH_BYTES = 64 << 20 }; /* that one thread touches at once */
+
+struct pages {
+    char *base;
+    size_t bytes;
+};
 
 enum tr_status tr_pages_reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
 {
@@ -31,6 +41,34 @@ void tr_pages_release(struct tr_device *d, enum tr_space space, void *base, size
     (void)space;
     if (base)
         munmap(base, bytes);
+}
+
+/* One write to each page of a part; the first one makes a huge page where the kernel has one. */
+static void touch_part(void *ctx, int64_t part, int worker)
+{
+    enum { PAGE = 4096 };
+    const struct pages *x = ctx;
+    size_t at = (size_t)part * TOUCH_BYTES, end = x->bytes - at < TOUCH_BYTES ? x->bytes : at + TOUCH_BYTES;
+    (void)worker;
+    for (; at < end; at += PAGE)
+        *(volatile char *)(x->base + at) = 0;
+}
+
+void tr_pages_touch(void *base, size_t bytes, int node)
+{
+    enum { PREFERRED = 1 }; /* MPOL_PREFERRED: another node where this one is full */
+    struct pages x = { base, bytes };
+    struct tr_pool *pool = NULL;
+    unsigned long nodes[16] = { 0 };
+    if (node >= 0 && node < (int)(8 * sizeof nodes)) {
+        nodes[(size_t)node / (8 * sizeof *nodes)] = 1UL << (size_t)node % (8 * sizeof *nodes);
+        (void)syscall(SYS_mbind, base, bytes, PREFERRED, nodes, 8 * sizeof nodes,
+                      0); /* a kernel without nodes refuses */
+    }
+    if (bytes > TOUCH_BYTES && tr_pool_open(0, &pool) != TR_OK)
+        tr_error_clear(); /* one thread does it too */
+    tr_pool_run(pool, (int64_t)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES), touch_part, &x);
+    tr_pool_close(pool);
 }
 
 static enum tr_status open_nothing(struct tr_device *d)

@@ -111,11 +111,9 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         TR_TRY(reserve(e, a));
     TR_TRY(tr_exec_spill_open(e));
     TR_TRY(upload_constants(e));
-    for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
+    for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* memory of the host is zeroed */
         if (!dev->row->is_host && c->memory.bytes[a])
             tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->memory.bytes[a]);
-    if (!dev->row->is_host && c->memory.bytes[TR_A_HOST])
-        memset(e->base[TR_A_HOST], 0, c->memory.bytes[TR_A_HOST]);
 out:
     if (st == TR_OK)
         *out = e;

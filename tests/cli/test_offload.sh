@@ -63,3 +63,11 @@ large --offload_optimizer cpu --offload_share auto --memory_budget 100GiB >auto.
 [ "$(bytes host auto.log)" -gt 20000000000 ] && [ "$(bytes host auto.log)" -lt 60000000000 ] || fail "auto: $(cat auto.log)"
 expect 2 large --memory_budget 100GiB
 grep -q '^  --offload_optimizer cpu: .* of the device and .* of the host' stderr || fail "offload is no remedy: $(cat stderr)"
+
+# Pinned memory that the host refuses: one line with the arena, its bytes and what to do; nothing was trained.
+for hit in 1 2 3; do # batches, write buffers, what is offloaded
+    rm -rf there
+    TR_FAIL=device.pin:error:$hit run 1 there --dtype bfloat16 --offload_optimizer cpu && fail "pinned memory was not refused"
+    grep -q 'arena .*: the host (pinned memory) refused .*; offload less (--offload_share), or raise the limit of locked memory' run.log || fail "$(cat run.log)"
+    [ -z "$(find there -name '*.safetensors')" ] || fail "weights were written"
+done
