@@ -12,6 +12,7 @@ A recording holds nothing that varies from run to run: no times, paths, versions
 """
 import argparse
 import concurrent.futures
+import copy
 import difflib
 import hashlib
 import json
@@ -100,17 +101,23 @@ def write_wide(out):
     write_tensors(out / "model.safetensors", tensors)
 
 
+def text_config(config):
+    """The part that describes the text model: the file itself, or a part of it in a model of text and images."""
+    return config.get("text_config", config)
+
+
 def write_deeper(source, config, out):
     """The model with DEEP_LAYERS layers: layer i has the weights of layer i modulo the layers that there are."""
-    key = "n_layer" if "n_layer" in config else "num_hidden_layers"
-    n = config[key]
-    config = dict(config, **{key: cases.DEEP_LAYERS})
-    if "layer_types" in config:
-        config["layer_types"] = [config["layer_types"][i % n] for i in range(cases.DEEP_LAYERS)]
+    config = copy.deepcopy(config)
+    text = text_config(config)
+    key = "n_layer" if "n_layer" in text else "num_hidden_layers"
+    n, text[key] = text[key], cases.DEEP_LAYERS
+    if "layer_types" in text:
+        text["layer_types"] = [text["layer_types"][i % n] for i in range(cases.DEEP_LAYERS)]
     tensors = []
     for name, about, data in read_tensors(source / "model.safetensors"):
         layer = re.search(r"(?<=[.])\d+(?=[.])", name)
-        if not layer:
+        if not layer or re.search("visual|vision", name):  # layers that see are no layers of the text model
             tensors.append((name, about, data))
             continue
         for i in range(int(layer[0]), cases.DEEP_LAYERS, n):
@@ -135,7 +142,7 @@ def write_inputs(root, models):
         deep.mkdir()
         write_deeper(whole, config, deep)
         for out in (whole, deep):
-            write_tokenizer(out / "tokenizer.json", config["vocab_size"])
+            write_tokenizer(out / "tokenizer.json", text_config(config)["vocab_size"])
 
 
 # ---- one case -----------------------------------------------------------------------------------------------------------------
