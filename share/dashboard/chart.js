@@ -92,7 +92,7 @@ function grid(x, y, log, sx, sy, width, height, spec) {
   const out = [], ys = log ? T.ticks(Math.log10(y[0]), Math.log10(y[1]), 4).map(t => 10 ** t) : T.ticks(y[0], y[1], 5);
   for (const v of ys) {
     out.push(T.el('line', {class: 'grid', x1: LEFT, x2: width - RIGHT, y1: sy(v), y2: sy(v)}));
-    out.push(T.el('text', {x: LEFT - 5, y: sy(v) + 4, 'text-anchor': 'end'}, (spec.axis || spec.format)(v)));
+    out.push(T.el('text', {x: LEFT - 5, y: sy(v) + 4, 'text-anchor': 'end'}, (spec.axis || spec.format)(v, ys)));
   }
   const xs = T.ticks(x[0], x[1], width < 420 ? 3 : 6).filter(v => v === Math.round(v));
   for (const v of xs)
@@ -102,17 +102,22 @@ function grid(x, y, log, sx, sy, width, height, spec) {
   return out;
 }
 
+const dashes = ['4 3', '1 3', '9 3', '9 3 1 3']; // of several sets of evaluation data of one run
+
 function draw(svg, l, sx, sy, view) {
   if (l.points) {
     for (let i = 0; i < l.step.length; i++) if (l.mean[i] != null)
       svg.append(T.el('circle', {cx: sx(l.step[i]), cy: sy(l.mean[i]), r: l.step.length > 100 ? 1.6 : 3.2, fill: l.color, stroke: 'var(--card)'}));
-    svg.append(T.el('path', {d: path(l.step, l.mean, sx, sy), fill: 'none', stroke: l.color, 'stroke-width': 1, 'stroke-dasharray': '4 3'}));
+    svg.append(T.el('path', {d: path(l.step, l.mean, sx, sy), fill: 'none', stroke: l.color, 'stroke-width': 1, 'stroke-dasharray': dashes[l.set % dashes.length || 0]}));
     return;
   }
   if (view.spread && l.min) svg.append(T.el('path', {d: band(l, sx, sy), fill: l.color, opacity: 0.15}));
   else if (view.smooth > 0) svg.append(T.el('path', {d: path(l.step, l.mean, sx, sy), fill: 'none', stroke: l.color, opacity: 0.28}));
   svg.append(T.el('path', {d: path(l.step, l.shown, sx, sy), fill: 'none', stroke: l.color, 'stroke-width': 1.8, 'stroke-linejoin': 'round'}));
 }
+
+const keyOfPoints = l => T.el('svg', {class: 'key', viewBox: '0 0 24 10', 'aria-hidden': 'true'},
+  T.el('path', {d: 'M0 5H24', stroke: l.color, 'stroke-width': 2, 'stroke-dasharray': dashes[l.set % dashes.length || 0]}));
 
 // The legend, with the values at a step, or the last ones.
 function tell(legend, lines, spec, step) {
@@ -121,7 +126,7 @@ function tell(legend, lines, spec, step) {
   for (const l of lines) {
     const i = step == null ? l.step.length - 1 : nearest(l.step, step);
     const many = l.min && l.min[i] !== l.max[i] && step != null ? ' (' + spec.format(l.min[i]) + ' to ' + spec.format(l.max[i]) + ')' : '';
-    legend.append(T.el('li', {}, T.el('span', l.points ? {class: 'key dash', css: {'border-color': l.color}} : {class: 'key', css: {background: l.color}}), l.label,
+    legend.append(T.el('li', {}, l.points ? keyOfPoints(l) : T.el('span', {class: 'key', css: {background: l.color}}), l.label,
       T.el('b', {}, spec.format(step == null && l.last != null ? l.last : l.mean[i]) + many)));
   }
   if (spec.plan != null)

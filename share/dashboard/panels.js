@@ -21,7 +21,7 @@ function lines(column, more) {
     if (c) out.push({label: label, color: T.color(i), step: s.step, mean: c.mean, min: c.min, max: c.max, last: T.view.from == null && T.details[i] ? T.details[i].last[column] : null});
     (s.evals || []).forEach(function (e, k) { // of several sets, each by its name
       if (e[column] && more && more.evals) out.push({label: [many ? T.name(run.dir) : '', 'eval', s.evals.length > 1 ? T.show(e.set) : ''].filter(x => x).join(' '),
-        color: T.color(many ? i : k + 1), step: e.step, mean: e[column].mean, points: true});
+        color: T.color(many ? i : k + 1), step: e.step, mean: e[column].mean, points: true, set: many ? k : 0});
     });
   });
   return out;
@@ -76,7 +76,7 @@ function memory(host, r) {
       ...p.arenas.filter(a => a.bytes > 0).map(a => T.el('i', {title: T.show(a.name) + ' ' + T.bytes(a.bytes),
         css: {width: 100 * a.bytes / most + '%', background: T.color(names.indexOf(a.name))}}))),
     T.bytes(p.total_bytes), T.bytes(p.reserved_bytes), held[p.rank] ? T.bytes(held[p.rank]) : '\u2013']);
-  host.append(T.table('', [['rank', 'n'], ['arenas'], ['planned', 'n'], ['reserved', 'n'], ['resident', 'n']], rows),
+  host.append(T.table('', [['rank', 'n'], ['arenas', 'b'], ['planned', 'n'], ['reserved', 'n'], ['resident', 'n']], rows),
     T.el('ul', {class: 'legend'}, ...names.map((n, i) => T.el('li', {}, T.el('span', {class: 'key', css: {background: T.color(i)}}), T.show(n),
       T.el('b', {}, T.bytes((r.plans[0].arenas.find(a => a.name === n) || {}).bytes || 0))))));
 }
@@ -97,7 +97,7 @@ function ranks(host, r) {
   host.append(T.el('p', {class: 'note'}, T.many(k.n, 'rank') + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
     ', generation ' + k.generation + (slow.length ? '; stragglers: ' + slow.join(', ') : '') +
     (k.holder >= 0 ? '; rank ' + k.holder + ' holds up the others' : '')),
-    T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows));
+    T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step', 'b'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows));
 }
 
 function checkpoints(host, r) {
@@ -143,7 +143,7 @@ function configuration(host, r) {
   const origin = (n, text) => text === 'command line --' + n ? 'command line' : text; // the option itself is in the row
   const row = ([n, o]) => [n, value(o.value), origin(n, o.origin)];
   const differs = n => others.some(c => value((c[n] || {}).value) !== value(options[n].value));
-  if (others.length) host.append(T.table('What differs between the runs', [['option'], ...T.runs.map(x => [T.name(x.dir)])],
+  if (others.length) host.append(T.table('What differs between the runs', [['option'], ...T.runs.map(x => [T.name(x.dir), 'w'])],
     all.filter(([n]) => differs(n)).map(([n]) => [n, ...T.configs.map(c => c && c[n] ? value(c[n].value) : '\u2013')])));
   host.append(T.table('Given', [['option'], ['value', 'w'], ['origin', 'w']], given.map(row)),
     T.el('details', {}, T.el('summary', {}, 'all ' + T.many(all.length, 'option')), T.table('', [['option'], ['value', 'w'], ['origin', 'w']], all.map(row))));
@@ -158,7 +158,7 @@ function machine(host, r) {
   if (h.load) rows.push(['load', bar(h.load[0], h.cores), h.load.map(x => x.toFixed(2)).join(' ') + ' of ' + h.cores + ' cores']);
   if (h.memory_bytes) rows.push(['memory', bar(h.memory_bytes - h.memory_free_bytes, h.memory_bytes), T.bytes(h.memory_free_bytes) + ' of ' + T.bytes(h.memory_bytes) + ' free']);
   if (h.disk_bytes) rows.push(['disk', bar(h.disk_bytes - h.disk_free_bytes, h.disk_bytes), T.bytes(h.disk_free_bytes) + ' of ' + T.bytes(h.disk_bytes) + ' free']);
-  host.append(T.table('host of this page: ' + T.show(h.host), [['what'], ['used'], ['free']], rows));
+  host.append(T.table('host of this page: ' + T.show(h.host), [['what'], ['used', 'b'], ['free', 'n']], rows));
   sample(host, r.system);
 }
 
@@ -189,9 +189,9 @@ function timeline(host, r) {
   // one scale for both, unless one of them would be a dot on it
   const own = Math.min(end(t.measured), end(t.predicted)) * 4 < length;
   const draw = (title, spans) => spans.length ? T.spans(host, title + ', ' + T.seconds(end(spans)), spans, own ? end(spans) : length).forEach(k => seen.add(k)) : null;
-  draw('predicted', t.predicted);
+  draw(r.layout && r.layout.pp > 1 ? 'predicted, a row a stage' : 'predicted', t.predicted);
   draw('measured', t.measured);
-  if (!t.predicted.length) host.append(T.el('p', {class: 'note'}, 'not predicted: the run named no --machine'));
+  if (!t.predicted.length) host.append(T.el('p', {class: 'note'}, 'not predicted: --machine with a name of plan --machine list does'));
   if (!t.measured.length) host.append(T.el('p', {class: 'note'}, 'not measured: --profile STEP does'));
   host.append(T.spanLegend(seen));
 }
@@ -231,13 +231,13 @@ function experts(host, r) {
     ' to ' + T.number(most(l), 3) + ' of the fair share'}, ...l.load.map((x, i) => T.el('i', {title: 'expert ' + i + ': ' + T.percent(x),
     css: {height: Math.min(100, 50 * x / fair(l)) + '%', background: x > 2 * fair(l) ? 'var(--bad)' : x < fair(l) / 4 ? 'var(--c3)' : 'var(--c0)'}})));
   host.append(T.el('p', {class: 'note'}, 'step ' + T.whole(e.step) + '; ' + T.many(layers.length, 'layer') + '; the fair share is half a bar'),
-    T.table('', [['layer', 'n'], ['load of each expert'], ['largest', 'n'], ['entropy', 'n'], ['rounds', 'n']],
+    T.table('', [['layer', 'n'], ['load of each expert', 'b'], ['largest', 'n'], ['entropy', 'n'], ['rounds', 'n']],
       layers.map((l, i) => [l.layer == null ? i : l.layer, bars(l), T.number(most(l), 3) + ' \u00d7', T.number(l.entropy, 3), T.whole(l.rounds)])));
 }
 
 T.panels = [
   {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', x => T.number(x, 5), {tall: true, evals: true, label: 'train', empty: 'no steps yet'})},
-  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {label: 'learning rate', linear: true, exact: true, empty: 'no steps yet'})},
+  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {label: 'learning rate', axis: T.tenths, linear: true, exact: true, empty: 'no steps yet'})},
   {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', x => T.number(x, 4), {label: 'gradient norm', empty: 'no steps yet'})},
   {id: 'speed', title: 'Tokens per second', draw: perSecond},
   {id: 'mfu', title: 'Model flops utilisation', draw: curve('mfu', T.percent, {label: 'MFU', linear: true, plan: plannedShare, planLabel: 'planned', empty: 'the peak of the device is not known'})},
@@ -251,13 +251,13 @@ T.panels = [
   {id: 'ranks', title: 'Ranks', draw: ranks, wide: true},
   {id: 'timeline', title: 'Timeline of a step', draw: timeline, wide: true},
   {id: 'data', title: 'Data', draw: data},
-  {id: 'samples', title: 'Generated samples', draw: samples, wide: true, optional: () => (T.details[T.current] || {samples: []}).samples.length > 0},
   {id: 'experts', title: 'Load of the experts', draw: experts, optional: () => !!(T.details[T.current] || {}).experts},
   {id: 'checkpoints', title: 'Checkpoints', draw: checkpoints},
   {id: 'faults', title: 'Faults and restarts', draw: faults},
   {id: 'requests', title: 'Requests', draw: requests, optional: () => (T.details[T.current] || {notes: []}).notes.some(n => n.event === 'control')},
-  {id: 'logs', title: 'Logs', draw: logs},
-  {id: 'config', title: 'Configuration', draw: configuration},
   {id: 'machine', title: 'Machine', draw: machine},
+  {id: 'samples', title: 'Generated samples', draw: samples, wide: true, optional: () => (T.details[T.current] || {samples: []}).samples.length > 0},
+  {id: 'logs', title: 'Logs', draw: logs, wide: true},
+  {id: 'config', title: 'Configuration', draw: configuration, wide: true},
 ];
 }

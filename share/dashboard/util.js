@@ -33,6 +33,11 @@ T.number = function (x, digits) {
   if (a !== 0 && (a < 1e-3 || a >= 1e7)) return x.toExponential(d - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
   return String(Number(x.toPrecision(d)));
 };
+// A label of an axis: all of them as decimals, or all with the power of ten of the largest.
+T.tenths = function (x, all) {
+  const most = Math.max(...all.map(Math.abs)), power = most > 0 ? Math.floor(Math.log10(most) + 1e-9) : 0;
+  return x === 0 || power >= -3 ? String(Number(x.toFixed(6))) : Number((x / 10 ** power).toPrecision(4)) + 'e' + power;
+};
 T.many = (n, word) => T.whole(n) + ' ' + word + (n === 1 ? '' : 's');
 T.whole = x => x == null ? '\u2013' : Math.round(x).toLocaleString('en-US');
 T.count = function (x) {
@@ -60,9 +65,15 @@ T.seconds = function (s) {
 T.percent = x => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, 3) + ' %';
 T.when = t => t == null ? '\u2013' : new Date(1000 * t).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 T.clock = t => t == null ? '\u2013' : T.el('time', {title: T.when(t)}, T.when(t).slice(5, 19));
-T.name = dir => T.show(dir.replace(/\/+$/, '').split('/').pop() || dir);
+// The last part of a run's directory, with as many parts before it as tell it from the other runs.
+T.name = function (dir) {
+  const parts = d => d.split('/').filter(x => x && x !== '.'), own = parts(dir), others = T.runs.filter(r => r.dir !== dir).map(r => parts(r.dir));
+  let n = 1;
+  while (n < own.length && others.some(o => o.slice(-n).join('/') === own.slice(-n).join('/'))) n++;
+  return T.show(own.slice(-n).join('/') || dir);
+};
 
-// table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads with a second part 'n' are columns of numbers.
+// table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads have a second part: 'n' columns of numbers, 'w' of texts that wrap, 'b' of bars.
 T.table = function (caption, heads, rows) {
   const cell = (tag, x, h) => T.el(tag, {class: h[1] || null, scope: tag === 'th' ? 'col' : null}, x instanceof Node ? x : T.show(x ?? '\u2013'));
   const all = T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
@@ -70,4 +81,4 @@ T.table = function (caption, heads, rows) {
     T.el('tbody', {}, ...rows.map(r => T.el('tr', {}, ...r.map((x, i) => cell('td', x, heads[i]))))));
   return T.el('div', {class: 'scroll'}, all);
 };
-T.color = i => 'var(--c' + i % 8 + ')';
+T.color = i => 'var(--c' + i % 12 + ')';

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "watch/watch.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -67,6 +68,8 @@ static const struct {
                 { SIGHUP, on_signal },   { SIGQUIT, on_signal }, { SIGSEGV, on_crash }, { SIGBUS, on_crash },
                 { SIGABRT, on_crash },   { SIGFPE, on_crash },   { SIGILL, on_crash } };
 
+static_assert(TR_SCREEN_PAGES == 10, "a digit for each page");
+
 static void measure(struct tr_screen *v)
 {
     struct winsize size = { 0 };
@@ -112,8 +115,8 @@ static size_t take_key(const char *p, size_t n, struct tr_screen *v, size_t *run
         term.is_stopping = 1;
     if (*p == 'r')
         *run = (*run + 1) % n_runs;
-    if (*p >= '1' && *p < '1' + TR_SCREEN_PAGES && !is_arrow) {
-        v->page = (enum tr_screen_page)(*p - '1');
+    if (*p >= '0' && *p <= '9' && !is_arrow) { /* 0 is the tenth */
+        v->page = (enum tr_screen_page)((*p - '0' + 9) % 10);
         v->scroll = 0;
     }
     if (*p == '\t')

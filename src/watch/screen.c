@@ -1,19 +1,16 @@
 /* screen.c - a run on a terminal: lines of text, made anew for every look. Nothing here knows the terminal but its
  * size; what comes from files is escaped before it becomes part of a line. */
 #include "base/show.h"
-#include "watch/watch_impl.h"
+#include "watch/screen_impl.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
-static const char *const page_names[] = { "overview", "curves", "ranks", "events", "log", "options", "samples" };
-
-struct screen_block { /* lines, each `columns` wide at most */
-    struct tr_str text;
-    int columns, rows, n; /* rows: at most */
-    bool has_color, has_unicode;
-};
+static const char *const page_names[] = { "overview", "curves",  "ranks", "events",  "log",
+                                          "options",  "samples", "data",  "machine", "layers" };
+static_assert(TR_COUNT_OF(page_names) == TR_SCREEN_PAGES, "a name for each page");
 
 /* ---- lines ---- */
 
@@ -35,7 +32,7 @@ static size_t cut(const char *text, int columns, int *used)
     return (size_t)(p - text);
 }
 
-static void add_line(struct screen_block *b, const char *text)
+void tr_block_add(struct screen_block *b, const char *text)
 {
     int used;
     if (b->n == b->rows)
@@ -45,20 +42,19 @@ static void add_line(struct screen_block *b, const char *text)
     b->n++;
 }
 
-static void line(struct screen_block *b, const char *fmt, ...) TR_PRINTF(2, 3);
-static void line(struct screen_block *b, const char *fmt, ...)
+void tr_block_line(struct screen_block *b, const char *fmt, ...)
 {
     char text[2048];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    add_line(b, text);
+    tr_block_add(b, text);
 }
 
-static void title(struct screen_block *b, const char *text)
+void tr_block_title(struct screen_block *b, const char *text)
 {
-    line(b, "%s%s", b->has_color ? "\x1b[36m" : "", text);
+    tr_block_line(b, "%s%s", b->has_color ? "\x1b[36m" : "", text);
 }
 
 static struct screen_block part_of(const struct screen_block *b, int columns, int rows)
@@ -86,7 +82,7 @@ static void add_beside(struct screen_block *b, struct screen_block *left, struct
         tr_str_addf(&both, "%*s", left->columns - used + 2, "");
         tr_str_add(&both, r, strcspn(r, "\n"));
         if (tr_str_ok(&both))
-            add_line(b, both.p);
+            tr_block_add(b, both.p);
         tr_str_release(&both);
         l = next_line(l);
         r = next_line(r);
@@ -99,7 +95,7 @@ static void add_beside(struct screen_block *b, struct screen_block *left, struct
 static void add_below(struct screen_block *b, struct screen_block *part)
 {
     for (const char *p = tr_str_ok(&part->text) && part->text.n ? part->text.p : ""; *p; p = next_line(p))
-        add_line(b, p);
+        tr_block_add(b, p);
     tr_str_release(&part->text);
 }
 
@@ -111,6 +107,34 @@ static void add_value(struct tr_str *out, const char *name, double x, int digits
         tr_str_addf(out, "  %s %.*g", name, digits, x);
 }
 
+static const char *duration(double s, char *buf, size_t n_buf)
+{
+    if (s < 120)
+        (void)snprintf(buf, n_buf, "%.0f s", s);
+    else if (s < 7200)
+        (void)snprintf(buf, n_buf, "%.0f min", s / 60);
+    else if (s < 172800)
+        (void)snprintf(buf, n_buf, "%.0f h %.0f min", floor(s / 3600), fmod(s, 3600) / 60);
+    else
+        (void)snprintf(buf, n_buf, "%.1f days", s / 86400);
+    return buf;
+}
+
+/* Parts with two blanks between them, in lines that break there: `rows` of them at most. */
+static void add_parts(struct screen_block *b, const char *text, int rows)
+{
+    for (int row = 1; *text; row++) {
+        size_t n = strlen(text), room = (size_t)b->columns;
+        for (size_t i = 1, end = n > room && row < rows ? room : 0; i <= end; i++)
+            if (text[i] == ' ' && text[i + 1] == ' ')
+                n = i; /* the last break that fits */
+        tr_block_line(b, "%.*s", (int)n, text);
+        if (row == rows)
+            return;
+        text += n + strspn(text + n, " ");
+    }
+}
+
 static void add_head(struct screen_block *b, const struct tr_watch_run *w)
 {
     const struct tr_series *s = &w->steps;
@@ -119,13 +143,13 @@ static void add_head(struct screen_block *b, const struct tr_watch_run *w)
     int64_t step = s->n ? s->step[s->n - 1] : 0, total = w->total_steps;
     size_t recent = s->n < 50 ? s->n : 50;
     double pace = recent > 1 ? (s->time[s->n - 1] - s->time[s->n - recent]) / (double)(recent - 1) : 0;
-    line(b, "%s%s%s  %s", b->has_color ? "\x1b[1;34m" : "", tr_escape(w->dir, name, sizeof name),
-         b->has_color ? "\x1b[0m" : "", tr_escape(tr_watch_state(w), state, sizeof state));
+    tr_block_line(b, "%s%s%s  %s", b->has_color ? "\x1b[1;34m" : "", tr_escape(w->dir, name, sizeof name),
+                  b->has_color ? "\x1b[0m" : "", tr_escape(tr_watch_state(w), state, sizeof state));
     tr_str_addf(&out, "step %" PRId64, step);
     if (total > 0)
         tr_str_addf(&out, "/%" PRId64 " (%.1f %%)", total, 100.0 * (double)step / (double)total);
     if (total > step && pace > 0 && strcmp(tr_watch_state(w), "runs") == 0)
-        tr_str_addf(&out, "  %.0f s left", (double)(total - step) * pace);
+        tr_str_addf(&out, "  %s left", duration((double)(total - step) * pace, human, sizeof human));
     for (int c = 0; s->n > 0 && c < TR_SERIES_COLUMNS; c++) {
         double x = tr_series_at(s, (enum tr_series_column)c, s->n - 1);
         if (c == TR_SERIES_TOKENS_PER_S && isfinite(x))
@@ -138,11 +162,13 @@ static void add_head(struct screen_block *b, const struct tr_watch_run *w)
     for (int i = 0; i < w->n_evals; i++)
         if (w->eval[i].rows.n > 0) {
             const struct tr_series *e = &w->eval[i].rows;
+            char set[80];
             tr_escape(w->eval[i].name, name, 64);
-            add_value(&out, i == 0 ? "eval" : name, tr_series_at(e, TR_SERIES_LOSS, e->n - 1), 5);
+            (void)snprintf(set, sizeof set, "eval%s%.64s", name[0] ? " " : "", name);
+            add_value(&out, set, tr_series_at(e, TR_SERIES_LOSS, e->n - 1), 5);
         }
     if (tr_str_ok(&out))
-        add_line(b, out.p);
+        add_parts(b, out.p, b->rows < 16 ? 1 : b->rows < 24 ? 2 : 3);
     tr_str_release(&out);
 }
 
@@ -159,14 +185,14 @@ static void add_curve(struct screen_block *b, const struct tr_series *s, enum tr
     }
     if (!has_value || rows < 4)
         return;
-    title(b, name);
+    tr_block_title(b, name);
     tr_curve_draw(y, n, s->step[0], s->step[s->n - 1], b->columns, rows - 1, b->has_unicode, &out);
     for (const char *p = tr_str_ok(&out) && out.n ? out.p : ""; *p; p = next_line(p))
-        add_line(b, p);
+        tr_block_add(b, p);
     tr_str_release(&out);
 }
 
-static void add_bar(struct tr_str *out, double share, int columns, bool has_unicode)
+void tr_block_bar(struct tr_str *out, double share, int columns, bool has_unicode)
 {
     int n = (int)lround(fmin(fmax(isfinite(share) ? share : 0, 0), 1) * columns);
     for (int i = 0; i < columns; i++)
@@ -180,26 +206,31 @@ static void add_ranks(struct screen_block *b, const struct tr_watch_run *w, int 
     size_t recent = s->n < 50 ? s->n : 50;
     double step_us = recent > 1 ? (s->time[s->n - 1] - s->time[s->n - recent]) / (double)(recent - 1) * 1e6 : 0;
     char where[64], host[128];
-    title(b, k->n ? " rank  state         step  busy of a step        score  seconds  action" : "no pages of ranks");
-    for (int r = first; r < k->n && b->n < b->rows - (k->holder >= 0); r++) {
+    tr_block_title(b, k->n ? " rank  state         step  busy of a step        score  seconds  action"
+                           : "no pages of ranks");
+    int last = (int)tr_min64(k->n, first + tr_max64(0, b->rows - b->n - (k->holder >= 0)));
+    last -= last < k->n && last > first; /* a line says how many are not here */
+    for (int r = first; r < last; r++) {
         const struct tr_rank_row *p = &k->row[r];
         struct tr_str bar = { 0 };
         double seconds = tr_rank_seconds(k, r), share = step_us > 0 ? p->busy_us / step_us : 0;
-        add_bar(&bar, share, 16, b->has_unicode);
-        line(b, "%5d  %-7s %10" PRId64 "  %s %3.0f %%  %5.2f %8.1f  %s%s%s", r, tr_rank_state(k, r), p->step,
-             tr_str_ok(&bar) ? bar.p : "", 100 * fmin(share, 1), tr_rank_score(k, r), seconds < 0 ? 0 : seconds,
-             tr_phase_text(p->kind, p->place, where, sizeof where), k->is_here ? "" : " on ",
-             k->is_here ? "" : tr_escape(p->host, host, sizeof host));
+        tr_block_bar(&bar, share, 16, b->has_unicode);
+        tr_block_line(b, "%5d  %-7s %10" PRId64 "  %s %3.0f %%  %5.2f %8.1f  %s%s%s", r, tr_rank_state(k, r), p->step,
+                      tr_str_ok(&bar) ? bar.p : "", 100 * fmin(share, 1), tr_rank_score(k, r),
+                      seconds < 0 ? 0 : seconds, tr_phase_text(p->kind, p->place, where, sizeof where),
+                      k->is_here ? "" : " on ", k->is_here ? "" : tr_escape(p->host, host, sizeof host));
         tr_str_release(&bar);
     }
+    if (last < k->n)
+        tr_block_line(b, "  ... and %d more (key 3, down)", k->n - last);
     if (k->holder >= 0)
-        line(b, "rank %d holds up the others", k->holder);
+        tr_block_line(b, "rank %d holds up the others", k->holder);
 }
 
 static void add_memory(struct screen_block *b, const struct tr_watch_run *w)
 {
     double most = 0;
-    title(b, w->n_plans ? "memory by arena, planned = reserved" : "");
+    tr_block_title(b, w->n_plans ? "memory by arena, planned = reserved" : "");
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < w->n_plans && r < (pass ? b->rows / 2 : w->n_plans); r++) {
             cJSON *j = NULL;
@@ -224,18 +255,18 @@ static void add_memory(struct screen_block *b, const struct tr_watch_run *w)
                     tr_str_addf(&bar, "%c", name[0] > ' ' && name[0] < 0x7f ? name[0] : '?');
             }
             if (pass)
-                line(b, "rank %-3d %-*s %s", r, (int)tr_max64(8, b->columns - 24),
-                     tr_str_ok(&bar) && bar.n ? bar.p : "",
-                     tr_human_bytes(total > 0 && total < 1e18 ? (uint64_t)total : 0, human, sizeof human));
+                tr_block_line(b, "rank %-3d %-*s %s", r, (int)tr_max64(8, b->columns - 24),
+                              tr_str_ok(&bar) && bar.n ? bar.p : "",
+                              tr_human_bytes(total > 0 && total < 1e18 ? (uint64_t)total : 0, human, sizeof human));
             tr_error_clear();
             tr_str_release(&bar);
             cJSON_Delete(j);
         }
     if (w->n_plans)
-        line(b, "p params  g grads  o optim  a acts  w work  c cache  d data  s save, staging");
+        add_parts(b, "p params  g grads  o optim  a acts  w work  c cache  d data  s save, staging", 3);
 }
 
-static const char *text_of(const cJSON *j, const char *key, char *buf, size_t n_buf)
+const char *tr_screen_text(const cJSON *j, const char *key, char *buf, size_t n_buf)
 {
     const char *text = "";
     if (tr_json_str(j, key, false, &text) != TR_OK)
@@ -252,25 +283,27 @@ static void add_event(struct screen_block *b, const cJSON *j, int64_t after)
     (void)tr_json_int(j, "step", false, 0, INT64_MAX, &step);
     (void)tr_json_int(j, "rank", false, 0, INT32_MAX, &rank);
     (void)tr_json_real(j, "value", false, &value);
-    text_of(j, "event", event, sizeof event);
-    text_of(j, "path", path, sizeof path);
+    tr_screen_text(j, "event", event, sizeof event);
+    tr_screen_text(j, "path", path, sizeof path);
+    if (strcmp(tr_screen_text(j, "action", key, sizeof key), "goes on") == 0)
+        (void)snprintf(event, sizeof event, "slow"); /* an action that took longer than it does: nothing was lost */
     if (strcmp(event, "start") == 0) {
-        line(b, "start: from step %" PRId64, after);
+        tr_block_line(b, "start: from step %" PRId64, after);
     } else if (strcmp(event, "control") == 0) {
         bool is_refused = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(j, "accepted"));
         char set[128] = "";
-        text_of(j, "action", event, sizeof event);
-        if (text_of(j, "key", key, sizeof key)[0])
+        tr_screen_text(j, "action", event, sizeof event);
+        if (tr_screen_text(j, "key", key, sizeof key)[0])
             (void)snprintf(set, sizeof set, " %s=%g", key, value);
-        line(b, "request after step %" PRId64 ": %s%s%s%s", step, event, set, is_refused ? ": refused: " : "",
-             text_of(j, "why", cause, sizeof cause));
+        tr_block_line(b, "request after step %" PRId64 ": %s%s%s%s", step, event, set, is_refused ? ": refused: " : "",
+                      tr_screen_text(j, "why", cause, sizeof cause));
     } else if (step >= 0) {
-        line(b, "%s at step %" PRId64 "%s%s %s", event, step, path[0] ? ": " : "", path,
-             text_of(j, "cause", cause, sizeof cause));
+        tr_block_line(b, "%s at step %" PRId64 "%s%s %s", event, step, path[0] ? ": " : "", path,
+                      tr_screen_text(j, "cause", cause, sizeof cause));
     } else if (rank >= 0) {
-        line(b, "%s: rank %" PRId64 ": %s", event, rank, text_of(j, "cause", cause, sizeof cause));
+        tr_block_line(b, "%s: rank %" PRId64 ": %s", event, rank, tr_screen_text(j, "cause", cause, sizeof cause));
     } else {
-        line(b, "%s: %s", event, text_of(j, "cause", cause, sizeof cause));
+        tr_block_line(b, "%s: %s", event, tr_screen_text(j, "cause", cause, sizeof cause));
     }
 }
 
@@ -279,7 +312,7 @@ static void add_events(struct screen_block *b, const struct tr_watch_run *w, int
 {
     size_t room = (size_t)tr_max64(0, b->rows - b->n - 1), n = tr_watch_n_notes(w);
     n -= tr_min64((int64_t)n, skip) > 0 ? (size_t)tr_min64((int64_t)n, skip) : 0;
-    title(b, n ? "events" : "no checkpoints, no faults");
+    tr_block_title(b, n ? "events" : "no checkpoints, no faults");
     for (size_t i = n > room ? n - room : 0; i < n; i++) {
         cJSON *j = NULL;
         if (tr_json_parse(tr_watch_note(w, i), strlen(tr_watch_note(w, i)), "event", &j) == TR_OK)
@@ -293,7 +326,7 @@ static void add_events(struct screen_block *b, const struct tr_watch_run *w, int
 static void add_samples(struct screen_block *b, const struct tr_watch_run *w, int skip)
 {
     size_t n = tr_watch_n_samples(w);
-    title(b, n ? "generated samples, the newest first" : "no generated samples");
+    tr_block_title(b, n ? "generated samples, the newest first" : "no generated samples");
     for (size_t i = (size_t)tr_min64(skip, (int64_t)n); i < n && b->n < b->rows; i++) {
         const char *event = tr_watch_sample(w, n - 1 - i);
         char prompt[1024], text[4096];
@@ -301,14 +334,14 @@ static void add_samples(struct screen_block *b, const struct tr_watch_run *w, in
         cJSON *j = NULL;
         if (tr_json_parse(event, strlen(event), "sample", &j) == TR_OK) {
             (void)tr_json_int(j, "step", false, 0, INT64_MAX, &step);
-            line(b, "step %" PRId64 ": %s", step, text_of(j, "prompt", prompt, sizeof prompt));
-            text_of(j, "text", text, sizeof text);
+            tr_block_line(b, "step %" PRId64 ": %s", step, tr_screen_text(j, "prompt", prompt, sizeof prompt));
+            tr_screen_text(j, "text", text, sizeof text);
             size_t width = (size_t)tr_max64(8, b->columns - 3);
             for (size_t at = 0, n_text = strlen(text); at < n_text && b->n < b->rows;) {
                 size_t part = n_text - at < width ? n_text - at : width;
                 while (part > 1 && at + part < n_text && ((unsigned char)text[at + part] & 0xc0) == 0x80)
                     part--; /* not inside a character */
-                line(b, "  %.*s", (int)part, text + at);
+                tr_block_line(b, "  %.*s", (int)part, text + at);
                 at += part;
             }
         }
@@ -324,7 +357,7 @@ static void add_log(struct screen_block *b, const struct tr_watch_run *w, int sk
     struct tr_str shown = { 0 };
     size_t n = text ? tr_log_tail(w, 0, text, LOG_BYTES) : 0;
     if (n > 0) {
-        title(b, "log of rank 0");
+        tr_block_title(b, "log of rank 0");
         tr_str_show(&shown, text, n);
     }
     int room = b->rows - b->n, n_lines = 0;
@@ -333,7 +366,7 @@ static void add_log(struct screen_block *b, const struct tr_watch_run *w, int sk
         n_lines++;
     for (int i = 0; *p && i < n_lines - skip; p = next_line(p), i++)
         if (i >= n_lines - skip - room)
-            add_line(b, p);
+            tr_block_add(b, p);
     tr_str_release(&shown);
     free(text);
 }
@@ -343,17 +376,17 @@ static void add_options(struct screen_block *b, const struct tr_watch_run *w, in
     const char *text = tr_watch_last(w, "config");
     cJSON *j = NULL;
     const cJSON *o;
-    title(b, text ? "option                       value                        origin"
-                  : "the run does not say its options");
+    tr_block_title(b, text ? "option                       value                        origin"
+                           : "the run does not say its options");
     if (text && tr_json_parse(text, strlen(text), "config", &j) == TR_OK)
         cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(j, "options"))
         {
             char name[64], value[256], origin[256];
             char *printed = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(o, "value"));
-            text_of(o, "origin", origin, sizeof origin);
+            tr_screen_text(o, "origin", origin, sizeof origin);
             if (strcmp(origin, "default") != 0 && skip-- <= 0)
-                line(b, "%-28s %-28s %s", tr_escape(o->string ? o->string : "", name, sizeof name),
-                     tr_escape(printed ? printed : "", value, sizeof value), origin);
+                tr_block_line(b, "%-28s %-28s %s", tr_escape(o->string ? o->string : "", name, sizeof name),
+                              tr_escape(printed ? printed : "", value, sizeof value), origin);
             cJSON_free(printed);
         }
     tr_error_clear();
@@ -414,12 +447,20 @@ static void add_curves(struct screen_block *b, const struct tr_watch_run *w)
 static void add_foot(struct screen_block *b, const struct tr_screen *v)
 {
     struct tr_str out = { 0 };
+    static const char keys[] = "up, down  r next run  q quits";
+    size_t all = sizeof keys + 1;
+    for (int i = 0; i < TR_SCREEN_PAGES; i++)
+        all += strlen(page_names[i]) + 4;
+    bool is_narrow = all > (size_t)b->columns; /* then the other pages are their keys */
     tr_str_addf(&out, "%s", b->has_color ? "\x1b[0;2m" : "");
     for (int i = 0; i < TR_SCREEN_PAGES; i++)
-        tr_str_addf(&out, i == (int)v->page ? "[%d %s]  " : "%d %s  ", i + 1, page_names[i]);
-    tr_str_addf(&out, "up, down  r next run  q quits");
+        if (i == (int)v->page)
+            tr_str_addf(&out, "[%d %s]%s", (i + 1) % 10, page_names[i], is_narrow ? " " : "  ");
+        else
+            tr_str_addf(&out, is_narrow ? "%d " : "%d %s  ", (i + 1) % 10, page_names[i]);
+    tr_str_addf(&out, "%s", is_narrow ? " q quits" : keys);
     if (tr_str_ok(&out))
-        add_line(b, out.p);
+        tr_block_add(b, out.p);
     tr_str_release(&out);
 }
 
@@ -445,10 +486,16 @@ void tr_screen_draw(const struct tr_watch_run *w, const struct tr_screen *v, str
         add_log(&b, w, v->scroll);
     else if (v->page == TR_SCREEN_SAMPLES)
         add_samples(&b, w, v->scroll);
+    else if (v->page == TR_SCREEN_DATA)
+        tr_screen_data(&b, w, v->scroll);
+    else if (v->page == TR_SCREEN_MACHINE)
+        tr_screen_machine(&b, w, v->scroll);
+    else if (v->page == TR_SCREEN_LAYERS)
+        tr_screen_layers(&b, w, v->scroll);
     else
         add_options(&b, w, v->scroll);
     while (b.n < b.rows)
-        add_line(&b, "");
+        tr_block_add(&b, "");
     b.rows++;
     add_foot(&b, v);
     if (tr_str_ok(&b.text))

@@ -42,6 +42,9 @@ enum tr_screen_page {
     TR_SCREEN_LOG,
     TR_SCREEN_OPTIONS,
     TR_SCREEN_SAMPLES,
+    TR_SCREEN_DATA,
+    TR_SCREEN_MACHINE,
+    TR_SCREEN_LAYERS,
     TR_SCREEN_PAGES
 };
 struct tr_screen {

@@ -187,6 +187,22 @@ try:
     has("#panel-machine", "load")
     browser.errors = [e for e in browser.errors if "no oars" not in e]
     well(url)
+    # runs of one name in two places are told apart, and so are the sets of evaluation data of each
+    os.mkdir("again")
+    os.symlink("../done", "again/done")
+    url = serve("done", "again/done")
+    browser.open(url)
+    for panel in ("#runs", "#panel-loss", "#panel-lr"):
+        has(panel, "again/done")
+    drawn = browser.run("[...document.querySelectorAll('#panel-loss svg.curve path[stroke-dasharray]')].map(e => e.getAttribute('stroke') + ' ' + e.getAttribute('stroke-dasharray'))")
+    if len(drawn) != 4 or len(set(drawn)) != 4:
+        sys.exit(f"two sets of evaluation data of two runs are drawn as {drawn}")
+    # labels of an axis have one notation
+    for top in (0.003, 6e-5):
+        labels = browser.run(f"[0, 1, 2, 3].map(i => T.tenths(i * {top} / 3, [0, {top}]))")
+        if labels != {0.003: ["0", "0.001", "0.002", "0.003"], 6e-5: ["0", "2e-5", "4e-5", "6e-5"]}[top]:
+            sys.exit(str(labels))
+    well(url)
     # 64 ranks, one of them slow
     url = serve("many")
     browser.open(url)

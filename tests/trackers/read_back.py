@@ -214,6 +214,7 @@ def campaign(args):
     """Kills at a random byte of what a tracker writes, the trackers in turn. Of every two kills the first hits a new run, the second its resume;
     the packages read after each; then the run ends, is read again and compared."""
     rng, turn, out, library = random.Random(args.seed), 0, f"{args.run}/killed", os.path.abspath(f"{args.run}/kill_at.so")
+    os.makedirs(args.run, exist_ok=True)
     subprocess.run([os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", "-o", library, os.path.dirname(os.path.abspath(__file__)) + "/kill_at.c", "-ldl"], check=True)
     n_bytes, n_kills = {}, dict.fromkeys(FILES, 0)
     for tracker in FILES:
