@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { PLANNED_PID = 1000000, HOST_PID = 2000000, FIRST_LANE = 10 };
+enum { PLANNED_PID = 1000000, HOST_PID = 2000000, FIRST_LANE = 10, NEXT_LINE = 100 };
 static const char *const track_names[] = { "actions", "compute", "waiting", "communication", "copies" };
 static_assert(TR_COUNT_OF(track_names) == N_TRACKS, "one name per track");
 
@@ -62,7 +62,8 @@ static void add_head(struct tr_trace *t)
                 (long long)base_ns());
 }
 
-static void add_names(struct tr_trace *t, int rank)
+/* n_lines: of each lane, and of copies. */
+static void add_names(struct tr_trace *t, int rank, const int n_lines[TRACE_LANES + 1])
 {
     char name[64];
     (void)snprintf(name, sizeof name, "rank %d", rank);
@@ -72,13 +73,36 @@ static void add_names(struct tr_trace *t, int rank)
     for (int k = 0; k < N_TRACKS; k++)
         if (k != COMM)
             name_of(&t->text, "thread_name", rank, k, track_names[k]);
-    for (int k = 0; k < t->n_lanes; k++) {
-        (void)snprintf(name, sizeof name, "communication of %d ranks", t->lane[k]->size);
-        name_of(&t->text, "thread_name", rank, FIRST_LANE + k, name);
-    }
+    for (int k = 0; k < t->n_lanes; k++)
+        for (int line = 0; line < n_lines[k]; line++) {
+            (void)snprintf(name, sizeof name, "communication of %d ranks", t->lane[k]->size);
+            name_of(&t->text, "thread_name", rank, FIRST_LANE + k + NEXT_LINE * line, name);
+        }
+    for (int line = 1; line < n_lines[TRACE_LANES]; line++)
+        name_of(&t->text, "thread_name", rank, COPIES + NEXT_LINE * line, track_names[COPIES]);
 }
 
 /* ---- events ---- */
+
+/* Messages of one communicator and copies of both directions may be under way at once. Readers take what begins inside
+ * another event of its line and ends behind it for a mistake (Perfetto drops it), so such events get a line of their
+ * own. Returns how many lines each lane and the copies have. */
+static void spread(struct tr_trace *t, int n_lines[TRACE_LANES + 1])
+{
+    double end_us[TRACE_LANES + 1][TRACE_LINES] = { 0 };
+    for (int i = 0; i < t->n; i++) {
+        struct event *ev = &t->event[i];
+        int lane = ev->track == COMM ? ev->lane : TRACE_LANES, line = 0;
+        double from = tr_event_us(t, i), to = from + tr_event_length_us(t, i);
+        if (ev->track != COMM && ev->track != COPIES)
+            continue;
+        while (line + 1 < TRACE_LINES && from < end_us[lane][line])
+            line++;
+        end_us[lane][line] = to > end_us[lane][line] ? to : end_us[lane][line];
+        n_lines[lane] = n_lines[lane] > line ? n_lines[lane] : line + 1;
+        ev->line = line;
+    }
+}
 
 static void add_kind(struct tr_trace *t, const struct event *ev)
 {
@@ -132,7 +156,7 @@ static void add_args(struct tr_trace *t, int i, int rank, int tid)
 static void add_event(struct tr_trace *t, int i, int rank)
 {
     const struct event *ev = &t->event[i];
-    int tid = ev->track == COMM ? FIRST_LANE + ev->lane : (int)ev->track;
+    int tid = (ev->track == COMM ? FIRST_LANE + ev->lane : (int)ev->track) + NEXT_LINE * ev->line;
     double from = tr_event_us(t, i);
     if (ev->track == COMM && ev->group == 1) /* nothing moves; a kernel of nanoseconds is a loss of time to HTA */
         return;
@@ -173,9 +197,10 @@ static void add_planned(struct tr_trace *t)
 enum tr_status tr_trace_write(struct tr_trace *t)
 {
     char name[48];
-    int rank = t->e->mesh->rank;
+    int rank = t->e->mesh->rank, n_lines[TRACE_LANES + 1] = { 0 };
+    spread(t, n_lines);
     add_head(t);
-    add_names(t, rank);
+    add_names(t, rank, n_lines);
     add_planned(t);
     for (int i = 0; i < t->n; i++)
         add_event(t, i, rank);

@@ -5,7 +5,8 @@
 
 #include "exec/exec_impl.h"
 
-enum { TRACE_LANES = 8 }; /* communicators that have a line of their own in the timeline */
+/* Communicators that have a line of their own in the timeline, and lines that each has for what overlaps. */
+enum { TRACE_LANES = 8, TRACE_LINES = 8 };
 enum track { ACTIONS, COMPUTE, WAITS, COMM, COPIES, N_TRACKS };
 
 struct event {
@@ -16,6 +17,7 @@ struct event {
     tr_ticket ticket;
     int lane;  /* of a collective: which communicator, in the order they were first seen */
     int group; /* ranks of that communicator */
+    int line;  /* of its lane or track */
     enum tr_dtype dtype;
     double flops, bytes, floor_us;
     double called_us, returned_us; /* the host's call that started it */
