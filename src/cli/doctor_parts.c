@@ -326,43 +326,61 @@ void doctor_clock(struct doctor *d)
 
 /* ---- the disk ---- */
 
+/* A run makes its output directory and those above it: the nearest that is there is looked at. */
+static const char *nearest_dir(const char *dir, char out[TR_PATH_MAX])
+{
+    (void)snprintf(out, TR_PATH_MAX, "%s", dir);
+    while (!tr_dir_exists(out) && !tr_file_exists(out)) {
+        char *slash = strrchr(out, '/');
+        if (slash && slash[1] == '\0' && slash != out)
+            *slash = '\0'; /* "a/" is "a" */
+        else if (!slash || slash == out)
+            return slash ? "/" : ".";
+        else
+            *slash = '\0';
+    }
+    return out;
+}
+
 void doctor_disk(struct doctor *d)
 {
     static const char name[] = ".trireme.doctor";
     struct statvfs fs;
     char room[32], value[TEXT];
+    char at[TR_PATH_MAX];
+    const char *dir = nearest_dir(d->dir, at);
     double seconds = 0;
-    uint64_t left = tr_host_disk_room(d->dir);
+    uint64_t left = tr_host_disk_room(dir);
     (void)tr_human_bytes(left, room, sizeof room);
-    if (!tr_dir_exists(d->dir)) {
-        (void)snprintf(value, sizeof value, "%.400s: no such directory", d->dir);
-        doctor_problem(d, READY_CHECKPOINTS, "output", value, "mkdir -p it, or name another --output");
+    if (!tr_dir_exists(dir)) {
+        (void)snprintf(value, sizeof value, "%.400s: it is a file", dir);
+        doctor_problem(d, READY_CHECKPOINTS, "output", value, "move it away, or name another --output");
         return;
     }
-    (void)tr_out_unlink(d->dir, name);
+    (void)tr_out_unlink(dir, name);
     int64_t bytes = d->is_tight ? DISK_BYTES / 16 : DISK_BYTES; /* pages that wait for the disk are memory too */
-    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_write(d->dir, name, bytes, &seconds);
-    (void)tr_out_unlink(d->dir, name);
+    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_write(dir, name, bytes, &seconds);
+    (void)tr_out_unlink(dir, name);
     double speed = seconds > 0 ? (double)bytes / seconds * 1e-6 : 0;
     if (st == TR_OK)
-        doctor_fact(d, "disk", "%.400s: %s free, written and synced at %.0f MB/s", d->dir, room, speed);
+        doctor_fact(d, "disk", "%.400s: %s free, written and synced at %.0f MB/s", dir, room, speed);
     if (left < 2 * (uint64_t)DISK_BYTES) {
-        (void)snprintf(value, sizeof value, "%.400s: %s free", d->dir, room);
+        (void)snprintf(value, sizeof value, "%.400s: %s free", dir, room);
         doctor_problem(d, READY_CHECKPOINTS, "disk", value,
                        "free it, or name an --output on another disk; trireme plan says what a run writes");
     } else if (st != TR_OK) {
         doctor_problem(d, READY_CHECKPOINTS, "disk", tr_error_text(),
                        "see permissions, quota (quota -s) and mount options, or name another --output");
     } else if (left < 10 * GIB) {
-        (void)snprintf(value, sizeof value, "%.400s: %s free: few checkpoints fit", d->dir, room);
+        (void)snprintf(value, sizeof value, "%.400s: %s free: few checkpoints fit", dir, room);
         doctor_problem(d, READY_ANY, "disk", value, "free it, or keep few with --save_total_limit");
     } else if (speed < DISK_SLOW_MB_PER_S) {
-        (void)snprintf(value, sizeof value, "%.400s: %.0f MB/s", d->dir, speed);
+        (void)snprintf(value, sizeof value, "%.400s: %.0f MB/s", dir, speed);
         doctor_problem(d, READY_ANY, "disk speed", value,
                        "saves will take long: a local disk for --output, or a larger --save_steps");
     }
-    if (statvfs(d->dir, &fs) == 0 && fs.f_files > 0 && fs.f_favail < 1000) {
-        (void)snprintf(value, sizeof value, "%.400s: %llu files left", d->dir, (unsigned long long)fs.f_favail);
+    if (statvfs(dir, &fs) == 0 && fs.f_files > 0 && fs.f_favail < 1000) {
+        (void)snprintf(value, sizeof value, "%.400s: %llu files left", dir, (unsigned long long)fs.f_favail);
         doctor_problem(d, READY_CHECKPOINTS, "inodes", value, "remove small files there, or name another --output");
     }
     tr_error_clear();

@@ -23,8 +23,13 @@ expect 2 "$TRIREME" doctor now
 if [ -z "${TR_SANITIZED:-}" ]; then # sanitizers reserve more addresses than that
     (ulimit -v 4000000 && expect 0 "$TRIREME" doctor --json && problem 'ulimit -v') || fail "few addresses"
 fi
-expect 1 "$TRIREME" doctor --json --output absent
-problem output
+expect 0 "$TRIREME" doctor --json --output absent/deeper/ # a run makes it
+ready checkpoints && [ ! -e absent ] || fail "not ready for an output that a run makes: $(cat stdout)"
+echo >file
+for output in file file/deeper; do
+    expect 1 "$TRIREME" doctor --json --output $output
+    problem output
+done
 mkdir lib && echo 'int nothing_of_nvml;' | "${CC:-cc}" -shared -fPIC -x c - -o lib/libnvidia-ml.so.1
 if [ -z "${TR_SANITIZED:-}" ]; then
     expect 0 env LD_LIBRARY_PATH="$PWD/lib" "$TRIREME" doctor --json
