@@ -106,8 +106,10 @@ static int finish(const struct tr_uring *u, const struct ring_pieces *x, size_t 
         size_t n = piece_bytes(x, k) - done;
         off_t at = (off_t)(x->at + k * PIECE + done);
         ssize_t got = x->is_write ? pwrite(u->file, memory, n, at) : pread(u->file, memory, n, at);
-        if (got <= 0 && errno != EINTR)
-            return got == 0 ? EIO : errno;
+        if (got == 0)
+            return EIO;
+        if (got < 0 && errno != EINTR)
+            return errno;
         done += got > 0 ? (size_t)got : 0;
     }
     return 0;
