@@ -69,24 +69,43 @@ out:
     return st;
 }
 
+/* Other changes than those of the layout: of what is kept where, of what learns. */
+static void add_remedies(const struct tr_setup *s, const struct tr_forecast_query *query, double room_bytes,
+                         struct tr_str *out)
+{
+    uint64_t bytes = (uint64_t)fmax(0, room_bytes - query->impl->library_bytes);
+    bool is_host = query->machine->is_shared;
+    tr_remedies_text(s, &(struct tr_room){ is_host ? bytes : UINT64_MAX, is_host ? UINT64_MAX : bytes }, out);
+    tr_str_addf(out, "\nplan --search --objective fewest says how many chips it takes as it is\n");
+}
+
 /* When the given layout does not fit the chip: says so, and which changes would make it fit. */
-static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c,
+static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_setup *s,
                               const struct tr_forecast_query *query, double total, bool *fits, struct tr_str *out)
 {
     struct tr_search_query q;
-    tr_search_query_of(cfg, c->place.model, query->machine, query->tp * query->pp * query->cp * query->dp, &q);
+    struct tr_str changes = { 0 };
+    tr_search_query_of(cfg, s->compiled->place.model, query->machine, query->tp * query->pp * query->cp * query->dp,
+                       &q);
     *fits = total <= q.room_bytes;
     if (*fits || cfg->json)
         return TR_OK;
-    tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip\n", total / 1073741824.0,
+    tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip", total / 1073741824.0,
                 q.room_bytes / 1073741824.0);
-    return tr_fit_text(&q, query, out);
+    enum tr_status st = tr_fit_text(&q, query, &changes);
+    if (changes.n)
+        tr_str_addf(out, "\n%s", changes.p);
+    else if (st == TR_OK)
+        add_remedies(s, query, q.room_bytes, out);
+    tr_str_release(&changes);
+    return st;
 }
 
 /* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast.
  * stage: n pipeline ranks. */
-static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *const *stage, int n,
-                                   const struct tr_machine *machine, bool *fits, struct tr_str *out)
+static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_setup *s,
+                                   const struct tr_compiled *const *stage, int n, const struct tr_machine *machine,
+                                   bool *fits, struct tr_str *out)
 {
     struct tr_forecast f;
     struct tr_forecast_query query;
@@ -104,7 +123,7 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
         tr_forecast_json(&query, &f, out);
     else
         tr_forecast_text(&query, &f, out);
-    TR_PASS(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, fits, out));
+    TR_PASS(add_fit(cfg, s, &query, most + query.impl->library_bytes, fits, out));
     return TR_OK;
 }
 
@@ -223,7 +242,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
             tr_memory_bar(c[k], machine.chip.memory_bytes, &out);
     }
     if (cfg->machine)
-        TR_TRY(add_forecast(cfg, stage, (int)cfg->pp, &machine, &fits, &time));
+        TR_TRY(add_forecast(cfg, s[0], stage, (int)cfg->pp, &machine, &fits, &time));
     if (cfg->memory_picture)
         TR_TRY(write_memory_picture(cfg->memory_picture, stage, (int)cfg->pp, machine.chip.memory_bytes));
     if (cfg->json) {

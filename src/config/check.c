@@ -440,6 +440,12 @@ static bool is_a_new_run(const struct tr_config *c)
     return strcmp(c->resume_from_checkpoint, "none") == 0;
 }
 
+/* Searches and tables are not asked at all. */
+static bool plans_this_layout(TR_UNUSED const struct tr_config *c)
+{
+    return true;
+}
+
 static const struct {
     const char *name;
     bool (*is_idle)(const struct tr_config *c);
@@ -454,6 +460,8 @@ static const struct {
     { "cp_mode", has_whole_rows, "cp 1" },
     { "sp", has_whole_matrices, "tp 1" },
     { "offload_param", learns_all, "finetuning_type full: parameters that learn stay on the device" },
+    { "gpus", plans_this_layout,
+      "a layout that is given: add --search for the best one, or give yours by --dp, --tp, --pp" },
     { "allow_change", is_a_new_run, "a new run; it is about a resume" },
 };
 

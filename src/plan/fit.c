@@ -34,6 +34,18 @@ static void print_changes(const struct tr_forecast_query *was, const struct tr_f
                     a->shape.kv_heads);
 }
 
+/* The layout that was asked for, with a parameter's bytes as the options make them: of an adapter, of a packed base. */
+static struct tr_forecast_query with_bytes_of(struct tr_forecast_query a, const struct tr_forecast_query *options)
+{
+    a.machine = options->machine;
+    a.is_frozen = options->is_frozen;
+    a.param_bytes = options->param_bytes;
+    a.gather_bytes = options->gather_bytes;
+    a.grad_bytes = options->grad_bytes;
+    a.state_bytes = options->state_bytes;
+    return a;
+}
+
 enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out)
 {
     struct tr_search_query near = *q;
@@ -42,8 +54,7 @@ enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_fore
     if (!s)
         return tr_fail(TR_NOMEM, "plan: out of memory");
     near.near = asked;
-    near.base = *asked;
-    near.base.machine = q->base.machine;
+    near.base = with_bytes_of(*asked, &q->base);
     tr_pins_clear(&near.pins);
     near.pins.schedule = asked->pp > 1 && asked->schedule ? asked->schedule : "1f1b";
     near.pins.chunks = asked->chunks > 1 ? asked->chunks : 0;
@@ -58,9 +69,6 @@ enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_fore
                         s->top[i].f.total_bytes / 1073741824.0, changes.p);
         tr_str_release(&changes);
     }
-    if (n_shown == 0)
-        tr_str_addf(out,
-                    "no small change fits this many chips; plan --search --objective fewest says how many would\n");
 out:
     free(s);
     return st;

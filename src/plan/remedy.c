@@ -119,10 +119,11 @@ static bool shorter_rows_recomputed(const struct tr_setup *s, int k, struct tr_c
     return true;
 }
 
-static bool shorter_single_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+/* One row at a time; false: that is so already. */
+static bool single_rows(const struct tr_setup *s, struct tr_config *run, struct tr_str *out)
 {
     int64_t rows = s->cfg->per_device_train_batch_size;
-    if (rows == 1 || rows * run->gradient_accumulation_steps > MOST_MICRO || !shorter_rows_recomputed(s, k, run, out))
+    if (rows == 1 || rows * run->gradient_accumulation_steps > MOST_MICRO)
         return false;
     run->gradient_accumulation_steps *= rows;
     run->per_device_train_batch_size = 1;
@@ -131,14 +132,28 @@ static bool shorter_single_rows(const struct tr_setup *s, int k, struct tr_confi
     return true;
 }
 
+static bool shorter_single_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    return shorter_rows_recomputed(s, k, run, out) && single_rows(s, run, out);
+}
+
+/* An adapter instead of the whole model, then with what makes it smaller. */
 static bool train_adapter(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
 {
-    if (k > 1 || s->from.adapter || s->cfg->from_scratch || s->cfg->trainable.n + s->cfg->frozen.n > 0)
+    static const struct {
+        bool recomputes, is_packed, has_single_rows;
+    } ladder[] = { { 0, 0, 0 }, { 1, 0, 0 }, { 0, 1, 0 }, { 1, 1, 0 }, { 1, 1, 1 } };
+    if (k >= (int)TR_COUNT_OF(ladder) || s->from.adapter || s->cfg->from_scratch ||
+        s->cfg->trainable.n + s->cfg->frozen.n > 0)
         return false;
     run->finetuning_type = TR_TUNING_LORA;
-    run->load_in_4bit = k == 1;
-    tr_str_addf(out, " --finetuning_type lora%s", k == 1 ? " --load_in_4bit" : "");
-    return true;
+    run->load_in_4bit = ladder[k].is_packed;
+    tr_str_addf(out, " --finetuning_type lora%s", run->load_in_4bit ? " --load_in_4bit" : "");
+    if (ladder[k].recomputes && s->cfg->recompute != TR_RECOMPUTE_BLOCK) {
+        run->recompute = TR_RECOMPUTE_BLOCK;
+        tr_str_addf(out, " --recompute block");
+    }
+    return !ladder[k].has_single_rows || single_rows(s, run, out);
 }
 
 static bool pack_base(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)

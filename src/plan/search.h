@@ -98,7 +98,8 @@ void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, 
                     const char *budget, struct tr_str *out);
 /* The part that costs most apart from kernels, and what would reduce it. */
 void tr_bottleneck_text(const struct tr_search_result *x, struct tr_str *out);
-/* When the given layout does not fit the memory: layouts near it that fit, small changes first, then by time. */
+/* When the given layout does not fit the memory: layouts near it that fit, small changes first, then by time. No text:
+ * there is none. */
 enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out);
 
 #endif

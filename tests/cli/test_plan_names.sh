@@ -51,6 +51,18 @@ expect 2 "${table[@]}" --model 350M,8Q
 grep -q 'model 8Q: no such directory' stderr || fail "a name that is none"
 expect 2 "$TRIREME" train --model 7B --data x.jsonl --output out
 grep -q 'model 7B: no such directory' stderr || fail "train takes a model that has no weights"
+# What does not fit comes with what would: a layout near it, of an adapter with an adapter's bytes; else a change of what is kept and of what learns.
+expect 1 "$TRIREME" plan --model 70B --machine H100 --lora_r 16 --load_in_4bit --bf16
+remedy=$(sed -nE 's/^ .* s a step, .* GiB: ( --.*)/\1/p' stdout | head -n 1)
+[ -n "$remedy" ] || fail "no layout near an adapter's that fits: $(tail -n 3 stdout)"
+# shellcheck disable=SC2086
+expect 0 "$TRIREME" plan --model 70B --machine H100 --lora_r 16 --load_in_4bit --bf16 $remedy
+expect 1 "$TRIREME" plan --model 8B --machine RTX4090 --bf16 --gpus 2
+grep -q 'gpus has no effect with a layout that is given: add --search' stderr || fail "an option that does nothing is not named"
+remedy=$(sed -nE 's/^  (--.*): .* of the device.*/\1/p' stdout | head -n 1)
+[ "$remedy" = "--finetuning_type lora --recompute block" ] || fail "an adapter is no remedy: $(tail -n 3 stdout)"
+# shellcheck disable=SC2086
+expect 0 "$TRIREME" plan --model 8B --machine RTX4090 --bf16 $remedy
 # A directory of that name wins; a size is enough for random weights.
 cp -r "$source_dir/tests/golden/llama_mha" 7B
 expect 0 "$TRIREME" plan --model 7B --sequence_length 16 --json
