@@ -38,6 +38,8 @@ enum tr_status cli_bench_data(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
 enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds);
 
+/* What may be meant by a word that is no verb; NULL: nothing is like it. */
+const char *cli_verb_hint(const char *word);
 void cli_version(void);
 /* launch has flags of its own and then another verb; *code is the exit code of a job that ran. */
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);

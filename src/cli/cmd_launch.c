@@ -12,10 +12,11 @@ static enum tr_status parse_verb(int argc, char **argv, enum tr_verb *verb)
     char esc[80];
     if (argc < 1)
         return tr_fail(TR_USAGE, "launch needs a verb: trireme launch --nproc-per-node 2 train ...");
-    if (!tr_verb_parse(argv[0], verb))
-        return tr_fail(TR_USAGE, "launch: no verb \"%s\"; trireme --help lists the verbs",
-                       tr_escape(argv[0], esc, sizeof esc));
-    return TR_OK;
+    if (tr_verb_parse(argv[0], verb))
+        return TR_OK;
+    const char *near = cli_verb_hint(argv[0]);
+    return tr_fail(TR_USAGE, "launch: no verb \"%s\"%s%s; trireme --help lists the verbs",
+                   tr_escape(argv[0], esc, sizeof esc), near ? "; did you mean " : "", near ? near : "");
 }
 
 /* A restart adds --resume_from_checkpoint auto, under the alias that the command line uses if there is one, because two

@@ -197,10 +197,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "launch") == 0)
         return launch(argc - 2, argv + 2);
     if (!tr_verb_parse(argv[1], &verb) || !commands[verb]) {
-        const char *words[TR_VERB_COUNT];
-        for (int v = 0; v < TR_VERB_COUNT; v++)
-            words[v] = tr_verb_word((enum tr_verb)v);
-        const char *near = tr_nearest(argv[1], words, TR_VERB_COUNT);
+        const char *near = cli_verb_hint(argv[1]);
         char esc[80];
         fprintf(stderr, "trireme: no verb \"%s\"%s%s; trireme --help lists them\n", tr_escape(argv[1], esc, sizeof esc),
                 near ? "; did you mean " : "", near ? near : "");

@@ -87,8 +87,8 @@ void tr_loader_arguments(struct loader *l, int argc, char *const *argv)
             i++;
         } else {
             char shown[KEY_MAX];
-            tr_loader_error(l, "command line: \"%s\" is no option; options start with --",
-                            tr_escape(word, shown, sizeof shown));
+            tr_loader_error(l, "command line: \"%s\" is no option; %s", tr_escape(word, shown, sizeof shown),
+                            tr_file_exists(word) ? "a run file is given by --config" : "options start with --");
             i++;
         }
     }

@@ -29,6 +29,9 @@ refused() {
 train=(train --model model --data train.jsonl --output out --sequence_length 32 --max_steps 2)
 
 refused 1 'did you mean train' trian --model model
+refused 1 'did you mean ckpt merge' merge out
+refused 1 'did you mean train;' launch --nproc-per-node 2 finetune --model model
+refused 1 '"wrong.yaml" is no option; a run file is given by --config' "${train[@]}" wrong.yaml
 refused 1 '--learning_rat: unknown option; did you mean learning_rate' "${train[@]}" --learning_rat 3
 refused 1 'wrong.yaml:1:1.*learning_rate' "${train[@]}" --config wrong.yaml
 refused 2 'abc' "${train[@]}" --learning_rate abc --seed -1
