@@ -95,29 +95,33 @@ enum tr_status tr_ledger_read(const cJSON *j, const char *what, struct tr_ledger
         TR_TRY(parse_value(name, text, &e.key, &e.value));
         if (l->n == TR_LEDGER_MAX)
             TR_TRY(tr_fail(TR_USAGE, "more than %d values were set", TR_LEDGER_MAX));
-        l->entry[l->n++] = e;
+        tr_ledger_put(l, &e);
     }
 out:
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: ", what);
 }
 
+void tr_ledger_put(struct tr_ledger *l, const struct tr_ledger_entry *e)
+{
+    int at = 0;
+    while (at < l->n && l->entry[at].step <= e->step) {
+        if (l->entry[at].step == e->step && l->entry[at].key == e->key) {
+            l->entry[at].value = e->value;
+            return;
+        }
+        at++;
+    }
+    if (l->n == TR_LEDGER_MAX)
+        return;
+    memmove(&l->entry[at + 1], &l->entry[at], (size_t)(l->n - at) * sizeof *e);
+    l->entry[at] = *e;
+    l->n++;
+}
+
 void tr_ledger_merge(struct tr_ledger *l, const struct tr_ledger *more)
 {
-    for (int i = 0; i < more->n; i++) {
-        const struct tr_ledger_entry *e = &more->entry[i];
-        int at = 0;
-        bool is_there = false;
-        for (int k = 0; k < l->n; k++) {
-            is_there =
-                is_there || (l->entry[k].step == e->step && l->entry[k].key == e->key && l->entry[k].value == e->value);
-            at = l->entry[k].step <= e->step ? k + 1 : at;
-        }
-        if (is_there || l->n == TR_LEDGER_MAX)
-            continue;
-        memmove(&l->entry[at + 1], &l->entry[at], (size_t)(l->n - at) * sizeof *e);
-        l->entry[at] = *e;
-        l->n++;
-    }
+    for (int i = 0; i < more->n; i++)
+        tr_ledger_put(l, &more->entry[i]);
 }
 
 void tr_ledger_apply(const struct tr_ledger *l, int64_t step, struct tr_config *cfg)

@@ -25,7 +25,9 @@ struct tr_ledger {
 void tr_ledger_write(const struct tr_ledger *l, struct tr_str *out);
 /* j NULL or no array: an empty ledger. TR_USAGE: a key that this build does not know, or too many entries. */
 enum tr_status tr_ledger_read(const cJSON *j, const char *what, struct tr_ledger *l);
-/* Entries of `more` that l lacks, at their place. */
+/* An entry of the same step and key is replaced; where there is no room, nothing is done. */
+void tr_ledger_put(struct tr_ledger *l, const struct tr_ledger_entry *e);
+/* Puts all entries of `more`. */
 void tr_ledger_merge(struct tr_ledger *l, const struct tr_ledger *more);
 /* The values that hold when `step` steps were made, over those of the options. */
 void tr_ledger_apply(const struct tr_ledger *l, int64_t step, struct tr_config *cfg);

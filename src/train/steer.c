@@ -84,7 +84,7 @@ static void judge(struct tr_trainer *t, int64_t done, struct tr_control_request 
     else if (r->action == TR_CONTROL_SET && with.n == TR_LEDGER_MAX)
         (void)snprintf(r->why, sizeof r->why, "%d values were set already", TR_LEDGER_MAX);
     else if (r->action == TR_CONTROL_SET) {
-        with.entry[with.n++] = e;
+        tr_ledger_put(&with, &e);
         if (tr_ledger_save(t->cfg->output, &with) != TR_OK)
             (void)snprintf(r->why, sizeof r->why, "it cannot be kept for a resume: %s", tr_error_text());
         tr_error_clear();
@@ -136,9 +136,9 @@ enum tr_status tr_trainer_steer(struct tr_trainer *t, int64_t done, bool can_sav
     *out = (struct tr_steer){ .is_stop = x[STOP] > 0,
                               .has_time = x[NO_TIME] == 0,
                               .action = (enum tr_control_action)(int)x[ACTION] };
-    struct tr_ledger *l = &t->state.ledger;
-    if (st == TR_OK && out->action == TR_CONTROL_SET && l->n < TR_LEDGER_MAX)
-        l->entry[l->n++] = (struct tr_ledger_entry){ .step = done, .key = (int)x[KEY], .value = x[VALUE] };
+    if (st == TR_OK && out->action == TR_CONTROL_SET)
+        tr_ledger_put(&t->state.ledger,
+                      &(struct tr_ledger_entry){ .step = done, .key = (int)x[KEY], .value = x[VALUE] });
     t->is_paused = out->action == TR_CONTROL_PAUSE || (t->is_paused && out->action != TR_CONTROL_RESUME);
     return st;
 }

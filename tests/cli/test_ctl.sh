@@ -118,4 +118,16 @@ same set/model.safetensors again/model.safetensors
 mkdir moved && cp -r set/checkpoint-56 moved/
 expect 0 "$TRIREME" train "${common[@]}" --output moved "${rows[@]}" --resume_from_checkpoint auto
 same set/model.safetensors moved/model.safetensors
+
+# A value that is set ahead of one that a later part of the run had set, before it was killed: it holds from its step on, and a replay makes the same steps.
+mkdir later
+echo '{"schema": 1, "overrides": [{"step": 50, "key": "learning_rate", "value": 1e-5}]}' >later/control.json
+start later 1 "${rows[@]}" --resume_from_checkpoint auto
+wait_for_step later 3
+expect 0 "$TRIREME" ctl later set learning_rate=3e-2 --json
+at=$(json step <stdout)
+wait "$pid" || fail "it did not end: $(cat later.log)"
+[ "$at" -lt 45 ] || fail "the request came too late for this test"
+grep "\"event\":\"step\".*\"step\":$((at + 1))," later/events.jsonl | python3 -c 'import json, sys; assert json.loads(sys.stdin.readline())["lr"] > 3e-3' || fail "the value does not hold"
+expect 0 "$TRIREME" replay later --step $((at + 2)) --quiet
 echo ok
