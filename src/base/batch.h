@@ -21,8 +21,9 @@
     /* of a pair of answers: element where the other one begins, and the chosen one lies first; of an answer with a    \
        label: begin, plus 1 where it is desirable; else -1 */                                                          \
     X(OTHER, other, int32_t, TR_I32)                                                                                   \
-    /* at the first token of such an answer: its loss under the reference, all tokens together; else 0 */              \
-    X(REF, ref, float, TR_F32)
+    /* at the first token of such an answer: its loss under the reference; with weights: of each target, in units      \
+       (data.h); else 0 */                                                                                             \
+    X(VALUE, value, float, TR_F32)
 
 enum tr_batch_slot {
 #define X(id, name, type, dtype) TR_B_##id,

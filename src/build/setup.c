@@ -74,6 +74,7 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
                                     .dropout = is_training ? dropout_of(cfg) : 0,
                                     .noise = is_training ? cfg->neftune_noise_alpha : 0,
                                     .is_dft = is_training && cfg->use_dft_loss,
+                                    .is_weighed = is_training && cfg->loss_weights,
                                     .label_smoothing = is_training ? cfg->label_smoothing_factor : 0,
                                     .z_loss = is_training ? cfg->z_loss : 0,
                                     .pair = tr_config_pair(cfg),

@@ -358,8 +358,12 @@ static void check_preference(struct loader *l)
     if (c->use_dft_loss && (c->label_smoothing_factor > 0 || c->z_loss > 0))
         tr_loader_error(l, "use_dft_loss weighs the plain loss of a token; leave out %s",
                         c->z_loss > 0 ? "z_loss" : "label_smoothing_factor");
+    if (c->use_dft_loss && c->loss_weights)
+        tr_loader_error(l, "use_dft_loss and loss_weights both weigh the loss of a token; leave out one of them");
     if (c->task == TR_TASK_SFT)
         return;
+    if (c->loss_weights)
+        tr_loader_error(l, "loss_weights is of the loss of tokens; leave it out with --task %s", word);
     if (c->use_dft_loss)
         tr_loader_error(l, "use_dft_loss is of the loss of tokens; leave it out with --task %s", word);
     if (c->label_smoothing_factor > 0 || c->z_loss > 0)

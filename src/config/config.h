@@ -81,6 +81,7 @@ struct tr_config {
     const char *chat_template_kwargs;     /* a JSON object, or NULL */
     const char *chat_date;                /* for templates that ask; NULL: that of the run's first start */
     enum tr_train_on train_on;
+    bool loss_weights;
     enum tr_packing_choice packing;
     enum tr_long_documents long_documents;
     enum tr_streaming streaming;

@@ -367,6 +367,7 @@ const struct option tr_options[] = {
       .verbs = RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), .arg = "OBJECT", .help = "variables of the chat template, like {\"enable_thinking\": false}" },
     STR(chat_date, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "DATE", "the date that chat templates insert, like 2026-01-31; default: the day on which the run first started"),
     CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
+    FLAG(loss_weights, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(BENCH), "tokens, messages and segments have the weights in the loss that their records give them, not only 0 and 1", false),
     CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
     CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "fit", longs, "packed records that are longer than a row: fit cuts the ends of prompt and answer, split continues them in further rows, cut keeps the first row, drop leaves them out, refuse ends; with fit, text without prompts is split"),
     CHOICE(streaming, "data", "dataset_streaming", RUN | VERB(DATA), "auto", streamings, "train while text is still tokenised, block after block; auto = for at least 1 GiB of data with max_steps; false = all before step 0, shuffled as one"),

@@ -93,6 +93,13 @@ static enum tr_status check_answers(const struct tr_data_options *o, const struc
                    path);
 }
 
+static enum tr_status check_weights(const struct tr_data_options *o, const struct tr_shard_info *info, const char *path)
+{
+    return info->has_weights && !o->reads_weights
+               ? tr_fail(TR_USAGE, "%s: the shard has weights of tokens; give --loss_weights", path)
+               : TR_OK;
+}
+
 static enum tr_status add_file(struct tr_data *d, const struct tr_source *source, const struct tr_data_file *like)
 {
     struct tr_data_file *file = &d->files[d->n_files];
@@ -156,6 +163,7 @@ enum tr_status tr_data_add(struct tr_data *d, struct tr_tokenize *t, const struc
     }
     file->packing = packing_of(t->options, d->shards.p[n_before]);
     TR_PASS(check_answers(t->options, tr_shard_get_info(d->shards.p[n_before]), source->path));
+    TR_PASS(check_weights(t->options, tr_shard_get_info(d->shards.p[n_before]), source->path));
     for (size_t i = n_before; i < d->shards.n; i++) {
         file->n_tokens += tr_shard_get_info(d->shards.p[i])->n_tokens;
         file->n_docs += tr_shard_get_info(d->shards.p[i])->n_docs;
@@ -392,6 +400,7 @@ enum tr_status tr_data_begin(const struct tr_data_options *o, uint64_t seed, siz
     d->how_long = o->how_long;
     d->has_pairs = o->wants_pairs;
     d->has_labels = o->wants_labels;
+    d->weighs = o->weighs;
     if (n_files && TR_ALLOC(d->files, n_files, "%zu data files", n_files) != TR_OK) {
         tr_data_close(d);
         return TR_NOMEM;

@@ -35,6 +35,8 @@ struct tr_data_options {
     struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca records become alpaca's own text */
     const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
     enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts have a loss too */
+    bool reads_weights;     /* records have weights of their targets (weights.c), which may be other than 0 and 1 */
+    bool weighs;            /* and a batch has them; its targets are counted in units of a weight */
     enum tr_packing packing;
     double held_out;       /* share of each source's rows that only evaluation uses */
     bool wants_pairs;      /* documents are pairs of answers, and samples are counted in pairs; false: they are not */
@@ -88,8 +90,10 @@ int64_t tr_data_row_tokens(const struct tr_data *d);
 
 /* ---- samples ---- */
 
-/* What `n_targets` counts below is what the loss of a step is divided by: valid targets, pairs, or answers with labels.
- */
+/* What `n_targets` counts below is what the loss of a step is divided by: valid targets, pairs, answers with labels, or
+ * the sum of the targets' weights in units. The weight of a target is TR_B_VALUE of the token in front of it. */
+enum { TR_WEIGHT_ONE = 1 << 24 }; /* a weight of 1, in units: sums of whole numbers do not depend on their order */
+enum { TR_WEIGHT_MOST = 255 };    /* the largest weight */
 
 /* The number of optimizer steps that cover total_samples. The last step may be partly padding: no sample is repeated or
  * dropped. */
@@ -115,8 +119,8 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
 /* ---- the reference of pairs and of answers with labels ---- */
 
 /* Two numbers for each document, in the order of the data set's: the loss of the chosen and of the rejected answer
- * under the reference, or of the answer and of its mismatched document, which TR_B_REF has from then on. *n of them; 0
- * until the caller writes them. */
+ * under the reference, or of the answer and of its mismatched document, which TR_B_VALUE has from then on. *n of them;
+ * 0 until the caller writes them. */
 float *tr_data_references(struct tr_data *d, uint64_t *n);
 /* Copies what a forward pass says of these samples to their place in the references. b: the samples as tr_data_fill
  * gave them, or tr_data_fill_mismatched; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer

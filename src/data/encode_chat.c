@@ -18,16 +18,25 @@ static void drop_nulls(cJSON *item)
     }
 }
 
-/* OpenAI's mark of a message: with weight 0 it has no loss, with 1 it has that of its role. */
-static enum tr_status read_weight(cJSON *message, int8_t *out)
+/* What map and messages say of the losses of messages: arrays with an element for each. */
+struct losses {
+    int8_t *has_loss; /* as in tr_conversation; NULL: nothing is said */
+    uint32_t *weight; /* in units */
+};
+
+/* OpenAI's mark of a message: with weight 0 it has no loss, with 1 it has that of its role, with another one that much
+ * of it. */
+static enum tr_status read_weight(const struct tr_record_rules *r, cJSON *message, int8_t *has_loss, uint32_t *out)
 {
     cJSON *weight = cJSON_GetObjectItemCaseSensitive(message, "weight");
+    *out = TR_WEIGHT_ONE;
     if (!weight)
         return TR_OK;
-    if (!cJSON_IsNumber(weight) || (weight->valuedouble != 0 && weight->valuedouble != 1))
-        return tr_fail(TR_USAGE, "the \"weight\" of a message is neither 0 nor 1");
-    if (weight->valuedouble == 0)
-        *out = 0;
+    if (!cJSON_IsNumber(weight))
+        return tr_fail(TR_USAGE, "the \"weight\" of a message is no number");
+    TR_PASS(tr_weight_read(r, weight, "the \"weight\" of a message", out));
+    if (*out == 0)
+        *has_loss = 0;
     cJSON_Delete(cJSON_DetachItemViaPointer(message, weight)); /* it is no part of what the template writes */
     return TR_OK;
 }
@@ -43,23 +52,71 @@ static bool has_weights(const cJSON *messages)
     return false;
 }
 
-/* Which messages have a loss, as the map of the source or the messages say: *out has a byte for each. NULL: neither
- * says. */
-static enum tr_status find_losses(const struct tr_source_map *map, cJSON *messages, int8_t **out)
+static enum tr_status find_losses(const struct tr_record_rules *r, cJSON *messages, struct losses *out)
 {
-    size_t i = 0;
+    const struct tr_source_map *map = r->map;
+    size_t i = 0, n = (size_t)cJSON_GetArraySize(messages) + 1;
     bool is_mapped = map && (map->train_roles || cJSON_GetObjectItemCaseSensitive(map->message, "train"));
-    *out = NULL;
     if (!is_mapped && !has_weights(messages))
         return TR_OK;
-    int8_t *losses = NULL;
-    TR_PASS(TR_ALLOC(losses, (size_t)cJSON_GetArraySize(messages) + 1, "a conversation"));
-    *out = losses;
+    TR_PASS(TR_ALLOC(out->has_loss, n, "a conversation"));
+    TR_PASS(TR_ALLOC(out->weight, n, "a conversation"));
     for (cJSON *m = messages->child; m; m = m->next, i++) {
-        losses[i] = -1;
+        out->has_loss[i] = -1;
         if (is_mapped)
-            TR_PASS(tr_map_loss(map, m, &losses[i]));
-        TR_PASS(read_weight(m, &losses[i]));
+            TR_PASS(tr_map_loss(map, m, &out->has_loss[i]));
+        TR_PASS(read_weight(r, m, &out->has_loss[i], &out->weight[i]));
+    }
+    return TR_OK;
+}
+
+/* The targets of messages with this weight are those that the conversation has when the others have no loss. */
+static enum tr_status weigh_messages(const struct tr_record_rules *r, const struct tr_conversation *all,
+                                     const struct losses *l, uint32_t weight, size_t first, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    struct tr_conversation some = *all;
+    struct tr_ids ids = { 0 };
+    struct tr_str mask = { 0 };
+    int8_t *has_loss = NULL;
+    size_t n = (size_t)cJSON_GetArraySize(all->messages);
+    TR_TRY(TR_ALLOC(has_loss, n + 1, "a conversation"));
+    for (size_t i = 0; i < n; i++)
+        has_loss[i] = l->weight[i] == weight ? l->has_loss[i] : 0;
+    some.has_loss = has_loss;
+    st = tr_chat_encode(r->chat, r->tokenizer, &some, r->mask, &ids, &mask);
+    if (st == TR_USAGE) { /* these messages have no target: the template writes them differently in history */
+        tr_error_clear();
+        st = TR_OK;
+    }
+    for (size_t i = 0; i < mask.n && st == TR_OK; i++)
+        if (mask.p[i])
+            tr_doc_put_weight(doc, first + i, weight);
+out:
+    free(has_loss);
+    tr_ids_release(&ids);
+    tr_str_release(&mask);
+    return st;
+}
+
+static enum tr_status weigh(const struct tr_record_rules *r, const struct tr_conversation *what, const struct losses *l,
+                            size_t first, struct tr_doc *doc)
+{
+    enum { MOST = 16 };
+    uint32_t seen[MOST + 1] = { TR_WEIGHT_ONE };
+    size_t n_seen = 1, n = l->weight ? (size_t)cJSON_GetArraySize(what->messages) : 0;
+    TR_PASS(tr_doc_weigh(doc, TR_WEIGHT_ONE));
+    for (size_t i = 0, k; i < n; i++) {
+        for (k = 0; k < n_seen && seen[k] != l->weight[i]; k++)
+            ;
+        if (k < n_seen || l->weight[i] == 0)
+            continue;
+        if (r->mask != TR_MASK_ASSISTANT && r->mask != TR_MASK_LAST)
+            return tr_fail(TR_USAGE, "messages with a \"weight\" need --train_on assistant or last");
+        if (n_seen > MOST)
+            return tr_fail(TR_USAGE, "the messages have more than %d different weights", MOST);
+        seen[n_seen++] = l->weight[i];
+        TR_PASS(weigh_messages(r, what, l, l->weight[i], first, doc));
     }
     return TR_OK;
 }
@@ -71,7 +128,8 @@ static enum tr_status encode(const struct tr_record_rules *r, const cJSON *recor
     enum tr_status st = TR_OK;
     struct tr_conversation what = { .messages = messages, .n_prompt = n_prompt };
     cJSON *tools = NULL;
-    int8_t *losses = NULL;
+    struct losses losses = { 0 };
+    size_t first = doc->ids.n;
     if (!cJSON_IsArray(messages) || !messages->child)
         TR_TRY(tr_fail(TR_USAGE, "the conversation is not a list of messages, or the list is empty"));
     what.vars = cJSON_GetObjectItemCaseSensitive(record, "chat_template_kwargs");
@@ -80,12 +138,14 @@ static enum tr_status encode(const struct tr_record_rules *r, const cJSON *recor
     TR_TRY(tr_chat_record_tools(record, &tools));
     drop_nulls(messages);
     drop_nulls(tools);
-    TR_TRY(find_losses(r->map, messages, &losses));
+    TR_TRY(find_losses(r, messages, &losses));
     what.tools = tools;
-    what.has_loss = losses;
+    what.has_loss = losses.has_loss;
     TR_TRY(tr_chat_encode(r->chat, r->tokenizer, &what, r->mask, &doc->ids, &doc->mask));
+    TR_TRY(r->reads_weights ? weigh(r, &what, &losses, first, doc) : TR_OK);
 out:
-    free(losses);
+    free(losses.has_loss);
+    free(losses.weight);
     cJSON_Delete(tools);
     return st;
 }

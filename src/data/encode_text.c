@@ -135,13 +135,14 @@ enum tr_status tr_encode_segments(const struct tr_record_rules *r, cJSON *record
     for (const cJSON *s = list->child; s; s = s->next, number++) {
         const cJSON *label = cJSON_GetObjectItemCaseSensitive(s, "label");
         const char *text = NULL;
-        bool is_number = cJSON_IsNumber(label) && (label->valuedouble == 0 || label->valuedouble == 1);
-        if (!cJSON_IsObject(s) || !(cJSON_IsBool(label) || is_number))
+        uint32_t weight = 0;
+        if (!cJSON_IsObject(s) || !(cJSON_IsBool(label) || cJSON_IsNumber(label)))
             return tr_fail(TR_USAGE, "segment %d has no \"label\" that is true or false", number);
+        TR_PASS(tr_weight_read(r, label, "the \"label\" of a segment", &weight));
         TR_PASS(tr_json_str(s, "text", true, &text));
         TR_PASS(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
-        bool is_on = is_number ? label->valuedouble == 1 : cJSON_IsTrue(label);
-        TR_PASS(tr_doc_mask(doc, is_on || r->mask == TR_MASK_ALL));
+        TR_PASS(tr_doc_mask(doc, weight > 0 || r->mask == TR_MASK_ALL));
+        TR_PASS(r->reads_weights ? tr_doc_weigh(doc, weight > 0 ? weight : TR_WEIGHT_ONE) : TR_OK);
     }
     return TR_OK;
 }
@@ -164,8 +165,9 @@ static enum tr_status list_member(const cJSON *record, const char *key, bool is_
     return TR_OK;
 }
 
-/* Masks that other tools write beside ids (TRL, Megatron): 1 where a token has a loss. All of a record count. */
-static const char *const loss_masks[] = { "completion_mask", "assistant_masks", "loss_mask" };
+/* Masks that other tools write beside ids (TRL, Megatron): 1 where a token has a loss, or its weight. All of a record
+ * count. */
+static const char *const loss_masks[] = { "completion_mask", "assistant_masks", "loss_mask", "loss_weights" };
 enum { N_LOSS_MASKS = TR_COUNT_OF(loss_masks) };
 
 static enum tr_status read_loss_masks(const cJSON *record, int n, const cJSON **out)
@@ -180,14 +182,18 @@ static enum tr_status read_loss_masks(const cJSON *record, int n, const cJSON **
 }
 
 /* Moves each mask on by one token. */
-static enum tr_status next_of_masks(const cJSON **mask, int at, bool *is_target)
+static enum tr_status next_of_masks(const struct tr_record_rules *r, const cJSON **mask, int at, uint32_t *weight)
 {
+    char what[64];
+    *weight = TR_WEIGHT_ONE;
     for (int i = 0; i < N_LOSS_MASKS; i++) {
-        bool is_number = cJSON_IsNumber(mask[i]) && (mask[i]->valuedouble == 0 || mask[i]->valuedouble == 1);
-        if (mask[i] && !is_number && !cJSON_IsBool(mask[i]))
-            return tr_fail(TR_USAGE, "\"%s\" at %d is neither 0 nor 1; a token has a loss or none", loss_masks[i], at);
-        *is_target &= !mask[i] || (is_number ? mask[i]->valuedouble == 1 : cJSON_IsTrue(mask[i]));
-        mask[i] = mask[i] ? mask[i]->next : NULL;
+        uint32_t w = TR_WEIGHT_ONE;
+        if (mask[i]) {
+            TR_PASS(tr_format(what, sizeof what, "\"%s\" at %d", loss_masks[i], at));
+            TR_PASS(tr_weight_read(r, mask[i], what, &w));
+            mask[i] = mask[i]->next;
+        }
+        TR_PASS(tr_weight_times(*weight, w, weight));
     }
     return TR_OK;
 }
@@ -196,8 +202,8 @@ static enum tr_status next_of_masks(const cJSON **mask, int at, bool *is_target)
 enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
     const cJSON *ids, *labels, *attention, *masks[N_LOSS_MASKS];
+    uint32_t weight;
     int at = 0;
-    (void)r;
     TR_PASS(list_member(record, "input_ids", true, &ids));
     TR_PASS(list_member(record, "labels", false, &labels));
     TR_PASS(list_member(record, "attention_mask", false, &attention));
@@ -216,9 +222,10 @@ enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, 
             return tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at);
         if (seen && !(cJSON_IsNumber(seen) && seen->valuedouble == 1))
             return tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at);
-        TR_PASS(next_of_masks(masks, at, &is_target));
+        TR_PASS(next_of_masks(r, masks, at, &weight));
         TR_PASS(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
-        TR_PASS(tr_doc_mask(doc, is_target));
+        TR_PASS(tr_doc_mask(doc, is_target && weight > 0));
+        TR_PASS(r->reads_weights ? tr_doc_weigh(doc, weight) : TR_OK);
         label = label ? label->next : NULL;
         seen = seen ? seen->next : NULL;
     }

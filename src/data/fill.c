@@ -52,7 +52,7 @@ static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t 
         b->begin[at + i] = (int32_t)begin;
         b->sample[at + i] = id;
         b->other[at + i] = -1;
-        b->ref[at + i] = 0;
+        b->value[at + i] = 0;
     }
 }
 
@@ -75,6 +75,33 @@ static enum tr_status mask_piece(const struct tr_walk *w, const struct tr_piece 
     if (p->goes_on)
         TR_PASS(tr_shard_mask(w->shard, w->fd, p->next, 1, targets ? targets + n - 1 : NULL, &n_next));
     *n_targets += n_next;
+    return TR_OK;
+}
+
+/* The weights of the targets of a piece: to value, which may be NULL, and their sum. */
+static enum tr_status weigh_piece(const struct tr_walk *w, const struct tr_piece *p, float *value, int64_t *sum)
+{
+    enum { AT_ONCE = 512 };
+    uint32_t weight[AT_ONCE];
+    int32_t target[AT_ONCE];
+    uint64_t n_all = (uint64_t)p->n - 1 + p->goes_on;
+    *sum = 0;
+    for (uint64_t at = 0, n; at < n_all; at += n) {
+        bool is_last = p->goes_on && at == n_all - 1; /* it may lie elsewhere in the shard */
+        uint64_t first = is_last ? p->next : p->first + 1 + at;
+        int64_t n_targets;
+        n = is_last ? 1 : n_all - p->goes_on - at;
+        n = n < AT_ONCE ? n : AT_ONCE;
+        memset(target, 0, sizeof target);
+        TR_PASS(tr_shard_weights(w->shard, w->fd, first, n, weight));
+        TR_PASS(tr_shard_mask(w->shard, w->fd, first, n, target, &n_targets));
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t own = target[i] == TR_TARGET_NONE ? 0 : weight[i];
+            *sum += own;
+            if (value)
+                value[at + i] = (float)own;
+        }
+    }
     return TR_OK;
 }
 
@@ -114,8 +141,8 @@ static enum tr_status fill_pair(const struct tr_data *d, const struct tr_walk *w
     fill_place(b, at + half, n - half, at + half, id + half);
     for (int64_t i = 0; i < n; i++)
         b->other[at + i] = (int32_t)(i < half ? at + half : at);
-    b->ref[at] = ref[0];
-    b->ref[at + half] = ref[1];
+    b->value[at] = ref[0];
+    b->value[at + half] = ref[1];
     return TR_OK;
 }
 
@@ -125,7 +152,7 @@ static void fill_label(const struct tr_data *d, const struct tr_walk *w, uint64_
 {
     for (int64_t i = 0; i < n; i++)
         b->other[at + i] = (int32_t)(at + is_desirable);
-    b->ref[at] = d->ref[2 * (w->part->first_ref + doc) + is_mismatched];
+    b->value[at] = d->ref[2 * (w->part->first_ref + doc) + is_mismatched];
 }
 
 /* The label of the document that begins with this piece. */
@@ -155,6 +182,8 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         TR_TRY(fill_piece(&w, &p, b, at + col, &n_targets));
         begin = p.is_more ? begin : col;
         fill_place(b, at + col, p.n, at + begin, first_id + begin);
+        if (d->weighs)
+            TR_TRY(weigh_piece(&w, &p, b->value + at + col, &n_targets));
         *count += tr_data_counts_docs(d) ? !p.is_more : n_targets;
         col += p.n;
         if (d->has_pairs && !p.goes_on)
@@ -220,8 +249,8 @@ out:
     return st;
 }
 
-/* The targets of a sample; with as_docs its documents. */
-static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_docs, int64_t *count)
+/* The targets of a sample; as what divides a loss: its documents, or the sum of the targets' weights. */
+static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool is_divisor, int64_t *count)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
@@ -233,11 +262,11 @@ static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_doc
         TR_TRY(tr_walk_next(&w, &p));
         if (p.n == 0)
             break;
-        if (as_docs) {
+        if (is_divisor && tr_data_counts_docs(d)) {
             *count += !p.is_more;
             continue;
         }
-        TR_TRY(mask_piece(&w, &p, NULL, &n));
+        TR_TRY(is_divisor && d->weighs ? weigh_piece(&w, &p, NULL, &n) : mask_piece(&w, &p, NULL, &n));
         *count += n;
     }
 out:
@@ -300,7 +329,7 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
     int64_t sum = 0;
     for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++) {
         int64_t count = 0;
-        st = count_row(d, first_sample + (uint64_t)r, tr_data_counts_docs(d), &count);
+        st = count_row(d, first_sample + (uint64_t)r, true, &count);
         sum += count;
     }
     if (st == TR_OK)

@@ -70,6 +70,7 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
     (void)worker;
     t->doc.ids.n = 0;
     tr_str_clear(&t->doc.mask);
+    tr_str_clear(&t->doc.weight);
     t->failed = TR_OK;
     for (size_t i = t->first; i < t->end && t->failed == TR_OK && check_cost(l) == TR_OK; i++) {
         struct tr_line_row *row = &l->rows[i];
@@ -96,7 +97,8 @@ static enum tr_status give_task(struct tr_lines *l, const struct tr_line_task *t
     for (size_t i = t->first; i < t->end; i++) {
         const struct tr_line_row *row = &l->rows[i];
         const uint8_t *mask = t->doc.mask.n ? (const uint8_t *)t->doc.mask.p + at : NULL;
-        TR_PASS(give(ctx, row->number, t->doc.ids.p + at, mask, row->n_ids, row->why));
+        const uint32_t *weight = t->doc.weight.n ? (const uint32_t *)(const void *)t->doc.weight.p + at : NULL;
+        TR_PASS(give(ctx, row->number, t->doc.ids.p + at, mask, weight, row->n_ids, row->why));
         at += row->n_ids;
     }
     return TR_OK;

@@ -37,10 +37,10 @@ void tr_lines_release(struct tr_lines *l); /* safe on zeroes */
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why);
 bool tr_lines_is_full(const struct tr_lines *l);
 
-/* Receives one record: its ids and mask (NULL: all are targets), or n_ids = 0 and the reason for which it is skipped.
- */
-typedef enum tr_status tr_give_fn(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, size_t n_ids,
-                                  const char *why);
+/* Receives one record: its ids, mask (NULL: all are targets) and weights (NULL: all are 1), or n_ids = 0 and the reason
+ * for which it is skipped. */
+typedef enum tr_status tr_give_fn(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask,
+                                  const uint32_t *weight, size_t n_ids, const char *why);
 /* Encodes the batch, passes its records to `give` and empties it. */
 enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules *rules, struct tr_pool *pool,
                                tr_give_fn *give, void *ctx);

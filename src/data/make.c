@@ -46,6 +46,7 @@ static enum tr_status begin_doc(struct make *m)
         .keeps_whole = !is_text,
         .has_pairs = tr_shape_row(m->m->rules.shape)->is_pair,
         .has_labels = tr_shape_row(m->m->rules.shape)->is_labelled,
+        .has_weights = m->m->rules.reads_weights && !is_text,
         .vocab_size = (uint64_t)(is_ids ? o->vocab_size : tr_tokenizer_vocab_size(m->t->tokenizer)),
         .source = m->m->key,
     };
@@ -83,8 +84,8 @@ static enum tr_status refuse_empty(const struct make *m)
 
 /* ---- records ---- */
 
-static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, const uint8_t *mask, size_t n_ids,
-                                  const char *why)
+static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, const uint8_t *mask,
+                                  const uint32_t *weight, size_t n_ids, const char *why)
 {
     struct make *m = ctx;
     enum tr_status st = TR_OK;
@@ -99,7 +100,7 @@ static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, c
         TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->path, line));
     TR_TRY(st);
     TR_TRY(begin_doc(m));
-    st = tr_shard_writer_add(m->writer, ids, mask, n_ids);
+    st = tr_shard_writer_add(m->writer, ids, mask, weight, n_ids);
     if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for another model */
         TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->path, line));
     TR_TRY(st);
@@ -141,7 +142,7 @@ static enum tr_status take_ids(void *ctx, const int32_t *ids, size_t n)
 {
     struct make *m = ctx;
     TR_PASS(tr_cache_check(&m->t->cache));
-    return tr_shard_writer_add(m->writer, ids, NULL, n);
+    return tr_shard_writer_add(m->writer, ids, NULL, NULL, n);
 }
 
 /* Adds the ids before or after the text. */

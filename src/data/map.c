@@ -30,7 +30,7 @@ static const char *const columns[] = {
     "text",      "prompt",   "completion",     "instruction",          "input",           "output",
     "system",    "history",  "messages",       "conversations",        "tools",           "segments",
     "input_ids", "labels",   "attention_mask", "completion_mask",      "assistant_masks", "loss_mask",
-    "chosen",    "rejected", "label",          "chat_template_kwargs",
+    "chosen",    "rejected", "label",          "chat_template_kwargs", "loss_weight",     "loss_weights",
 };
 
 static enum tr_status refuse_name(const char *where, const char *name, const char *const *names, size_t n)

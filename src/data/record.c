@@ -1,5 +1,5 @@
 /* record.c - see record.h. Every decision depends only on the bytes of the line and the rules, so all runs agree. */
-#include "data/record.h"
+#include "data/encode.h"
 
 #include <string.h>
 
@@ -7,6 +7,7 @@ void tr_doc_release(struct tr_doc *doc)
 {
     tr_ids_release(&doc->ids);
     tr_str_release(&doc->mask);
+    tr_str_release(&doc->weight);
     tr_str_release(&doc->line);
 }
 
@@ -52,13 +53,15 @@ enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *lin
     enum tr_status st = TR_OK;
     const struct tr_shape_row *row = tr_shape_row(r->shape);
     cJSON *record = NULL;
-    size_t n_ids = doc->ids.n, n_mask = doc->mask.n;
+    size_t n_ids = doc->ids.n, n_mask = doc->mask.n, n_weight = doc->weight.n;
     TR_TRY(parse_line(line, n, row->chat != TR_CHAT_NOT_USED, &doc->line, &record));
     if (r->map)
         TR_TRY(tr_map_apply(r->map, record));
     TR_TRY(row->encode(r, record, doc));
     if (doc->ids.n == n_ids)
         TR_TRY(tr_fail(TR_USAGE, "the record has no tokens"));
+    if (!row->is_text)
+        TR_TRY(tr_doc_finish_weights(r, record, n_ids, doc));
     /* The first token cannot be a target, because no token before it could predict it. */
     if (!row->is_text && !memchr(doc->mask.p + n_mask + 1, 1, doc->mask.n - n_mask - 1))
         TR_TRY(tr_fail(TR_USAGE, "no token of the record has a loss"));
@@ -68,6 +71,8 @@ out:
         doc->ids.n = n_ids;
         if (tr_str_ok(&doc->mask))
             doc->mask.n = n_mask;
+        if (tr_str_ok(&doc->weight))
+            doc->weight.n = n_weight;
     }
     return st;
 }

@@ -12,6 +12,7 @@ struct tr_record_rules {
     const struct tr_tokenizer *tokenizer; /* may be NULL for TR_SHAPE_TOKENS */
     const struct tr_chat *chat;           /* may be NULL, but not for conversations */
     enum tr_chat_mask mask;
+    bool reads_weights;              /* records have weights of their targets */
     const struct tr_source_map *map; /* NULL: records have the usual names */
 };
 
@@ -19,7 +20,8 @@ struct tr_record_rules {
 struct tr_doc {
     struct tr_ids ids;
     struct tr_str mask; /* one byte for each id, 1 = target; stays empty for TR_SHAPE_TEXT, where all ids are targets */
-    struct tr_str line; /* scratch */
+    struct tr_str weight; /* with reads_weights: a uint32_t for each id, its weight in units (data.h) */
+    struct tr_str line;   /* scratch */
 };
 void tr_doc_release(struct tr_doc *doc);
 

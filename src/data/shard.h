@@ -21,6 +21,7 @@ struct tr_shard_info {
     bool keeps_whole;     /* documents are records (prompts, conversations) to be packed whole, not a stream of text */
     bool has_pairs;       /* documents are two answers to one prompt: prompt, chosen, prompt, rejected */
     bool has_labels;      /* documents are an answer to a prompt; the mask of the first token is its label */
+    bool has_weights;     /* the shard holds a number for each token: its weight in the loss, in units */
     uint64_t n_tokens, n_docs;
     uint64_t n_skipped;          /* records of the source that were skipped before this part was complete */
     uint64_t vocab_size;         /* every id is below it */
@@ -33,8 +34,12 @@ struct tr_shard_info {
 enum tr_status tr_shard_parse(const unsigned char header[TR_SHARD_HEADER_BYTES], uint64_t n_file,
                               struct tr_shard_info *out);
 void tr_shard_format(const struct tr_shard_info *info, unsigned char header[TR_SHARD_HEADER_BYTES]);
-/* The number of bytes after the header. False: it does not fit into 63 bits. mask_at and docs_at are file offsets. */
-bool tr_shard_layout(const struct tr_shard_info *info, uint64_t *docs_at, uint64_t *mask_at, uint64_t *end);
+/* The number of bytes after the header. False: it does not fit into 63 bits. Sections are file offsets; the
+ * last one is where the file ends. */
+struct tr_shard_sections {
+    uint64_t docs, mask, weights, end;
+};
+bool tr_shard_layout(const struct tr_shard_info *info, struct tr_shard_sections *out);
 
 /* ---- reader ---- */
 
@@ -61,15 +66,18 @@ enum tr_status tr_shard_find_doc(const struct tr_shard *s, int fd, uint64_t toke
  */
 enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, uint64_t n, int32_t *targets,
                              int64_t *n_targets);
+/* The weights of tokens first.., in units (TR_WEIGHT_ONE); of a shard without weights they are 1. */
+enum tr_status tr_shard_weights(const struct tr_shard *s, int fd, uint64_t first, uint64_t n, uint32_t *out);
 
 /* ---- writer: streams to a temporary file beside path; path appears complete and durable, or not at all ---- */
 
 struct tr_shard_writer;
 
-/* Reads part, has_mask, keeps_whole, has_pairs, has_labels, vocab_size, tokenizer and source of info. */
+/* Reads part, has_mask, keeps_whole, has_pairs, has_labels, has_weights, vocab_size, tokenizer and source of info. */
 enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info *info, struct tr_shard_writer **out);
-/* Appends to the current document. mask: n bytes, 0 = not a target; NULL = all are targets. */
-enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask, size_t n);
+/* Appends to the current document. mask: n bytes, 0 = not a target; NULL = all are targets. weight: NULL = all 1. */
+enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask,
+                                   const uint32_t *weight, size_t n);
 enum tr_status tr_shard_writer_end_doc(struct tr_shard_writer *w);
 /* The counts so far, of complete documents only. */
 void tr_shard_writer_counts(const struct tr_shard_writer *w, uint64_t *n_tokens, uint64_t *n_docs);

@@ -6,7 +6,15 @@
 
 static const unsigned char magic[8] = { 0x89, 'T', 'R', 'T', 'O', 'K', '\r', '\n' };
 
-enum { FLAG_MASK = 1, FLAG_LAST = 2, FLAG_WHOLE = 4, FLAG_PAIRS = 8, FLAG_LABELS = 16, ALL_FLAGS = 31 };
+enum {
+    FLAG_MASK = 1,
+    FLAG_LAST = 2,
+    FLAG_WHOLE = 4,
+    FLAG_PAIRS = 8,
+    FLAG_LABELS = 16,
+    FLAG_WEIGHTS = 32,
+    ALL_FLAGS = 63
+};
 enum { HASHED_BYTES = TR_SHARD_HEADER_BYTES - 16 };
 
 static void put_hash(unsigned char *p, struct tr_hash128 h)
@@ -20,14 +28,15 @@ static struct tr_hash128 get_hash(const unsigned char *p)
     return (struct tr_hash128){ .lo = tr_get_u64(p), .hi = tr_get_u64(p + 8) };
 }
 
-bool tr_shard_layout(const struct tr_shard_info *info, uint64_t *docs_at, uint64_t *mask_at, uint64_t *end)
+bool tr_shard_layout(const struct tr_shard_info *info, struct tr_shard_sections *out)
 {
     /* 2^56 times 8 is far below 2^63, so that no sum below can wrap. */
     if (info->n_tokens >> 56 || info->n_docs >> 56)
         return false;
-    *docs_at = TR_SHARD_HEADER_BYTES + (info->n_tokens * info->token_bytes + 7) / 8 * 8;
-    *mask_at = *docs_at + (info->n_docs + 1) * 8;
-    *end = *mask_at + (info->has_mask ? (info->n_tokens + 7) / 8 : 0);
+    out->docs = TR_SHARD_HEADER_BYTES + (info->n_tokens * info->token_bytes + 7) / 8 * 8;
+    out->mask = out->docs + (info->n_docs + 1) * 8;
+    out->weights = out->mask + (info->has_mask ? (info->n_tokens + 7) / 8 : 0);
+    out->end = out->weights + (info->has_weights ? info->n_tokens * 4 : 0);
     return true;
 }
 
@@ -40,7 +49,7 @@ void tr_shard_format(const struct tr_shard_info *info, unsigned char h[TR_SHARD_
     tr_put_u32(h + 16, info->token_bytes);
     tr_put_u32(h + 20, (info->has_mask ? FLAG_MASK : 0u) | (info->is_last ? FLAG_LAST : 0u) |
                            (info->keeps_whole ? FLAG_WHOLE : 0u) | (info->has_pairs ? FLAG_PAIRS : 0u) |
-                           (info->has_labels ? FLAG_LABELS : 0u));
+                           (info->has_labels ? FLAG_LABELS : 0u) | (info->has_weights ? FLAG_WEIGHTS : 0u));
     tr_put_u64(h + 24, info->n_tokens);
     tr_put_u64(h + 32, info->n_docs);
     tr_put_u64(h + 40, info->vocab_size);
@@ -63,6 +72,7 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
         .keeps_whole = flags & FLAG_WHOLE,
         .has_pairs = flags & FLAG_PAIRS,
         .has_labels = flags & FLAG_LABELS,
+        .has_weights = flags & FLAG_WEIGHTS,
         .n_tokens = tr_get_u64(h + 24),
         .n_docs = tr_get_u64(h + 32),
         .n_skipped = tr_get_u64(h + 48),
@@ -71,7 +81,7 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
         .source = get_hash(h + 80),
         .payload = get_hash(h + 96),
     };
-    uint64_t docs_at, mask_at, end;
+    struct tr_shard_sections at;
     if (memcmp(h, magic, sizeof magic) != 0)
         return tr_fail(TR_USAGE, "byte 0: not a token shard (bad magic)");
     if (version != TR_SHARD_VERSION || n_header != TR_SHARD_HEADER_BYTES)
@@ -93,13 +103,16 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
                        ": a shard of pairs, or of answers with labels, has a mask and documents that "
                        "are kept whole",
                        flags);
+    if (i.has_weights && (!i.has_mask || i.has_pairs || i.has_labels))
+        return tr_fail(TR_USAGE, "flags 0x%" PRIx32 ": a shard with weights has a mask, and no pairs and no labels",
+                       flags);
     if (i.n_tokens == 0 || i.n_docs == 0 || i.n_docs > i.n_tokens)
         return tr_fail(TR_USAGE, "%" PRIu64 " documents with %" PRIu64 " tokens in total are not possible", i.n_docs,
                        i.n_tokens);
     if (i.vocab_size == 0 || i.vocab_size > INT32_MAX || (i.token_bytes == 2 && i.vocab_size > 65536))
         return tr_fail(TR_USAGE, "vocab_size %" PRIu64 " does not fit %" PRIu32 "-byte tokens", i.vocab_size,
                        i.token_bytes);
-    if (!tr_shard_layout(&i, &docs_at, &mask_at, &end) || end != n_file)
+    if (!tr_shard_layout(&i, &at) || at.end != n_file)
         return tr_fail(TR_USAGE,
                        "byte %" PRIu64 ": the file ends here, which does not match its header: it was truncated or has "
                        "grown; make it again",

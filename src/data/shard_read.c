@@ -17,7 +17,7 @@ enum { VERIFY_BYTES = 1 << 20, READ_BYTES = 8192 };
 
 struct tr_shard {
     struct tr_shard_info info;
-    uint64_t docs_at, mask_at, end;
+    struct tr_shard_sections at;
     struct stat seal; /* of the file that was verified */
     int fd;           /* -1: parked */
     char path[];
@@ -72,6 +72,14 @@ static enum tr_status check_docs(struct verify *v, size_t n, uint64_t at)
     return TR_OK;
 }
 
+static enum tr_status check_weights(struct verify *v, size_t n, uint64_t at)
+{
+    for (size_t i = 0; i < n / 4; i++)
+        if (tr_get_u32(v->buf + 4 * i) > (uint32_t)TR_WEIGHT_MOST * TR_WEIGHT_ONE)
+            return tr_fail(TR_USAGE, "byte %" PRIu64 ": a weight is above %d", at + 4 * i, TR_WEIGHT_MOST);
+    return TR_OK;
+}
+
 static enum tr_status check_nothing(struct verify *v, size_t n, uint64_t at)
 {
     (void)v, (void)n, (void)at;
@@ -102,14 +110,15 @@ static enum tr_status verify(const struct tr_shard *s, uint64_t vocab_size)
         return tr_fail(TR_NOMEM, "no memory to verify a token shard");
     TR_TRY(tr_hasher_open(&v.hasher));
     TR_TRY(verify_range(&v, TR_SHARD_HEADER_BYTES, tokens_end, check_tokens));
-    TR_TRY(verify_range(&v, tokens_end, s->docs_at, check_pad));
-    TR_TRY(verify_range(&v, s->docs_at, s->mask_at, check_docs));
-    TR_TRY(verify_range(&v, s->mask_at, s->end, check_nothing));
+    TR_TRY(verify_range(&v, tokens_end, s->at.docs, check_pad));
+    TR_TRY(verify_range(&v, s->at.docs, s->at.mask, check_docs));
+    TR_TRY(verify_range(&v, s->at.mask, s->at.weights, check_nothing));
+    TR_TRY(verify_range(&v, s->at.weights, s->at.end, check_weights));
     if (!tr_hash_eq(tr_hasher_get(v.hasher), i->payload))
         TR_TRY(tr_fail(TR_USAGE,
                        "bytes %d to %" PRIu64
                        ": the content does not match its checksum: the file is damaged; remove it and make it again",
-                       TR_SHARD_HEADER_BYTES, s->end - 1));
+                       TR_SHARD_HEADER_BYTES, s->at.end - 1));
 out:
     tr_hasher_close(v.hasher);
     free(v.buf);
@@ -153,7 +162,7 @@ enum tr_status tr_shard_open_sealed(const char *path, uint64_t vocab_size, const
             tr_fail(TR_USAGE, "%s: byte %" PRIu64 ": the file ends inside the header of a token shard", path, n_file));
     TR_TRY(tr_pread_all(s->fd, path, header, sizeof header, 0));
     st = tr_shard_parse(header, n_file, &s->info);
-    if (st == TR_OK && tr_shard_layout(&s->info, &s->docs_at, &s->mask_at, &s->end))
+    if (st == TR_OK && tr_shard_layout(&s->info, &s->at))
         st = verify_once(s, vocab_size, seals);
     if (st != TR_OK)
         TR_TRY(tr_fail_at(st, "%s: ", path));
@@ -249,7 +258,7 @@ enum tr_status tr_shard_read(const struct tr_shard *s, int fd, uint64_t first, u
 enum tr_status tr_shard_doc_starts(const struct tr_shard *s, int fd, uint64_t first, uint64_t n, uint64_t *out)
 {
     TR_BUG_ON(first > s->info.n_docs || n > s->info.n_docs + 1 - first);
-    TR_PASS(tr_pread_all(fd, s->path, out, (size_t)n * 8, s->docs_at + first * 8));
+    TR_PASS(tr_pread_all(fd, s->path, out, (size_t)n * 8, s->at.docs + first * 8));
     for (uint64_t i = 0; i < n; i++) {
         unsigned char raw[8];
         memcpy(raw, &out[i], 8);
@@ -283,7 +292,7 @@ enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, u
     while (i < n) {
         uint64_t base = (first + i) / 8, last = (first + n - 1) / 8;
         size_t k = last - base + 1 < READ_BYTES ? (size_t)(last - base + 1) : READ_BYTES;
-        TR_PASS(tr_pread_all(fd, s->path, buf, k, s->mask_at + base));
+        TR_PASS(tr_pread_all(fd, s->path, buf, k, s->at.mask + base));
         for (; i < n && (first + i) / 8 < base + k; i++) {
             bool is_on = buf[(first + i) / 8 - base] >> ((first + i) % 8) & 1;
             count += is_on;
@@ -292,5 +301,20 @@ enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, u
         }
     }
     *n_targets = count;
+    return TR_OK;
+}
+
+enum tr_status tr_shard_weights(const struct tr_shard *s, int fd, uint64_t first, uint64_t n, uint32_t *out)
+{
+    unsigned char buf[READ_BYTES];
+    TR_BUG_ON(first > s->info.n_tokens || n > s->info.n_tokens - first);
+    for (uint64_t i = 0; i < n && !s->info.has_weights; i++)
+        out[i] = TR_WEIGHT_ONE;
+    for (uint64_t i = 0, k; i < n && s->info.has_weights; i += k) {
+        k = n - i < READ_BYTES / 4 ? n - i : READ_BYTES / 4;
+        TR_PASS(tr_pread_all(fd, s->path, buf, (size_t)k * 4, s->at.weights + (first + i) * 4));
+        for (uint64_t j = 0; j < k; j++)
+            out[i + j] = tr_get_u32(buf + 4 * j);
+    }
     return TR_OK;
 }

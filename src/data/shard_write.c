@@ -1,11 +1,12 @@
 /* shard_write.c - writes a token shard: tokens go to disk at once, document starts and mask bits wait in memory.
  *
  * Checksums are computed from memory before the write, so that a fault of the disk is detected later. The order is:
- * tokens, document starts, mask, header at offset 0, fsync, rename. The directory is not synced: a shard whose name a
- * power cut takes back is made again, and a directory of small files would wait for the disk twice as often. When an
- * fsync fails, the file is abandoned; the fsync is never tried again.
+ * tokens, document starts, mask, weights, header at offset 0, fsync, rename. The directory is not synced: a shard whose
+ * name a power cut takes back is made again, and a directory of small files would wait for the disk twice as often.
+ * When an fsync fails, the file is abandoned; the fsync is never tried again.
  */
 #include "data/shard.h"
+#include "data/data.h"
 #include "data/le.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ struct tr_shard_writer {
     struct tr_hasher *hasher;
     int fd;
     size_t n_buf;
-    struct bytes docs, mask;
+    struct bytes docs, mask, weights;
     char path[TR_PATH_MAX];
     struct tr_out_at at, temp; /* what it becomes, and what it is until then */
     unsigned char buf[BUF_BYTES];
@@ -99,10 +100,19 @@ static enum tr_status add_mask(struct tr_shard_writer *w, const uint8_t *mask, s
     return TR_OK;
 }
 
-enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask, size_t n)
+static enum tr_status add_weights(struct tr_shard_writer *w, const uint32_t *weight, size_t n)
+{
+    TR_PASS(bytes_reserve(&w->weights, n * 4));
+    for (size_t i = 0; i < n; i++, w->weights.n += 4)
+        tr_put_u32(w->weights.p + w->weights.n, weight ? weight[i] : TR_WEIGHT_ONE);
+    return TR_OK;
+}
+
+enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask,
+                                   const uint32_t *weight, size_t n)
 {
     size_t size = w->info.token_bytes;
-    TR_BUG_ON(mask && !w->info.has_mask);
+    TR_BUG_ON((mask && !w->info.has_mask) || (weight && !w->info.has_weights));
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || (uint64_t)ids[i] >= w->info.vocab_size)
             return tr_fail(TR_USAGE, "%s: token id %d is outside the vocabulary of %" PRIu64, w->path, ids[i],
@@ -117,6 +127,8 @@ enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids
     }
     if (w->info.has_mask)
         TR_PASS(add_mask(w, mask, n));
+    if (w->info.has_weights)
+        TR_PASS(add_weights(w, weight, n));
     w->info.n_tokens += n;
     return TR_OK;
 }
@@ -149,6 +161,7 @@ static enum tr_status write_tail(struct tr_shard_writer *w)
     tr_put_u64(w->docs.p + w->docs.n, w->info.n_tokens);
     TR_PASS(put(w, w->docs.p, w->docs.n + 8));
     TR_PASS(put(w, w->mask.p, w->mask.n));
+    TR_PASS(put(w, w->weights.p, w->weights.n));
     w->info.payload = tr_hasher_get(w->hasher);
     tr_shard_format(&w->info, header);
     if (lseek(w->fd, 0, SEEK_SET) != 0)
@@ -195,5 +208,6 @@ void tr_shard_writer_abort(struct tr_shard_writer *w)
     tr_hasher_close(w->hasher);
     free(w->docs.p);
     free(w->mask.p);
+    free(w->weights.p);
     free(w);
 }

@@ -96,6 +96,7 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
         .tokenizer = t->tokenizer,
         .chat = o->chat,
         .mask = o->mask,
+        .reads_weights = o->reads_weights,
         .map = map,
     };
     if (source->kind == TR_SOURCE_TEXT && r->shape != TR_SHAPE_AUTO && r->shape != TR_SHAPE_TEXT)
@@ -201,6 +202,8 @@ static enum tr_status cache_key(struct tr_make *m)
     } else if (!row->is_text && !row->is_ids) {
         tr_str_addf(&s, " prompts %d", r->mask == TR_MASK_ALL);
     }
+    if (r->reads_weights && !row->is_text)
+        tr_str_addf(&s, " loss_weights");
     TR_TRY(tr_str_check(&s, "a cache key"));
     m->key = tr_hash(s.p, s.n);
 out:

@@ -287,7 +287,7 @@ static void logits(struct tr_build *b, tr_val x, tr_val w)
 static tr_val doc_sums(struct tr_build *b, tr_val loss)
 {
     tr_val sums = fixed_f32(b, TR_DOC_SUMS, "sums");
-    tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_REF);
+    tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_VALUE);
     put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref), TR_VALS(sums), NULL);
     if (b->gives_sums)
         b->p->out = sums;
@@ -312,6 +312,13 @@ static tr_val dft_loss(struct tr_build *b, tr_val loss)
     return parts;
 }
 
+static tr_val weigh_loss(struct tr_build *b, tr_val loss)
+{
+    tr_val parts = fixed_f32(b, 1, "parts");
+    put(b, TR_OP_WEIGH_LOSS, TR_VALS(loss, batch(b, TR_B_VALUE)), TR_VALS(parts), NULL);
+    return parts;
+}
+
 void tr_head(struct tr_build *b, tr_val x, const char *name)
 {
     tr_val w = param(b, name, ".weight", 2, b->hp->vocab, token_cols(b->hp), TR_INIT_NORMAL, 0);
@@ -328,7 +335,10 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
                            .smoothing = (float)b->label_smoothing,
                            .smoothing_each = (float)(b->label_smoothing / (double)b->hp->vocab),
                            .z_loss = (float)b->z_loss });
-    tr_val terms = b->pair.loss ? pair_loss(b, loss) : b->is_dft ? dft_loss(b, loss) : loss;
+    tr_val terms = b->pair.loss    ? pair_loss(b, loss)
+                   : b->is_dft     ? dft_loss(b, loss)
+                   : b->is_weighed ? weigh_loss(b, loss)
+                                   : loss;
     if (b->gives_sums && !b->pair.loss)
         (void)doc_sums(b, loss);
     put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);

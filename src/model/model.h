@@ -183,6 +183,7 @@ struct tr_model_options {
     bool wants_last;               /* with wants_logits: only those of the row that the first target names */
     double noise;                  /* alpha of NEFTune; 0: none */
     bool is_dft;                   /* each token's loss is weighed by its probability */
+    bool is_weighed;               /* and this by what the batch says */
     double label_smoothing, z_loss;
     struct tr_pair_rule pair; /* the loss is that of pairs of documents; NONE: of tokens */
     bool gives_sums;          /* the head ends in the sums of documents, beside the loss */

@@ -12,7 +12,7 @@ struct tr_build {
     bool wants_logits, wants_last, gives_sums;
     struct tr_pair_rule pair;
     double noise;
-    bool is_dft;
+    bool is_dft, is_weighed;
     double label_smoothing, z_loss;
     int n_dropouts;
 };

@@ -58,6 +58,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .pair = opt->pair,
                           .noise = opt->noise,
                           .is_dft = opt->is_dft,
+                          .is_weighed = opt->is_weighed,
                           .label_smoothing = opt->label_smoothing,
                           .z_loss = opt->z_loss };
     TR_PASS(tr_program_open(name, &b.p));

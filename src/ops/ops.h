@@ -135,6 +135,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(SUM, sum)                                                                                                        \
     /* row_pair.c */                                                                                                   \
     X(DFT_LOSS, dft_loss)                                                                                              \
+    X(WEIGH_LOSS, weigh_loss)                                                                                          \
     X(DOC_SUMS, doc_sums)                                                                                              \
     X(PAIR_LOSS, pair_loss)                                                                                            \
     /* row_optim.c */                                                                                                  \

@@ -11,6 +11,13 @@ const struct tr_op_row tr_row_dft_loss = {
     .out = { { "parts", "(N, 1) F32" }, { "weight", "(N, 1) F32" } },
 };
 
+/* Losses of tokens that have weights. In the backward the weight is that of the token's gradient. */
+const struct tr_op_row tr_row_weigh_loss = {
+    .name = "weigh_loss",
+    .in = { { "loss", "(N, 1) F32" }, { "weight", "(N, 1) F32" } },
+    .out = { { "parts", "(N, 1) F32" } },
+};
+
 /* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, and the
  * number of its targets (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some
  * tokens (N) of the micro-batch and sums for all of it (M); the sums are then added over ranks. */

@@ -359,6 +359,14 @@ static void grad_dft_loss(struct grads *g, const struct tr_node *f)
     g->of[f->in[0]] = f->out[1];
 }
 
+/* The weights are in the batch, but the head that makes loss and gradient in one op has none, so this is as above. */
+static void grad_weigh_loss(struct grads *g, const struct tr_node *f)
+{
+    defer(g, f->out[0]);
+    add_losses(g, f->out[0]);
+    g->of[f->in[0]] = f->in[1];
+}
+
 /* A sum over ranks passes the gradient of the sum on unchanged. The other collectives are undone: each rank gets the
  * gradient of what it gave. */
 static void grad_collective(struct grads *g, const struct tr_node *f)
@@ -393,6 +401,7 @@ static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear =
                               rule_norm = { .emit = grad_norm }, rule_self = { .emit = grad_self },
                               rule_through = { .emit = grad_through },
                               rule_dft_loss = { .emit = grad_dft_loss, .is_end = true },
+                              rule_weigh_loss = { .emit = grad_weigh_loss, .is_end = true },
                               rule_attention = { .emit = grad_attention }, rule_act = { .emit = grad_act },
                               rule_glu = { .emit = grad_glu }, rule_add = { .emit = grad_add },
                               rule_head = { .emit = grad_head, .is_end = true },

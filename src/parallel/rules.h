@@ -54,6 +54,7 @@
     X(HEAD_GRAD, later, later, backward, same)                                                                         \
     X(SUM, sum, rows, sum, same)                                                                                       \
     X(DFT_LOSS, sum, rows, dft_loss, same)                                                                             \
+    X(WEIGH_LOSS, sum, rows, weigh_loss, same)                                                                         \
     X(DOC_SUMS, sum, doc_sums, in_pair, same)                                                                          \
     X(PAIR_LOSS, sum, rows, pair_loss, same)                                                                           \
     X(SUMSQ, update, update, update, update)                                                                           \

@@ -242,7 +242,7 @@ static void put(const struct tr_batch *b, int64_t at, int32_t id, int32_t target
     b->begin[at] = (int32_t)begin;
     b->sample[at] = at;
     b->other[at] = -1;
-    b->ref[at] = 0;
+    b->value[at] = 0;
 }
 
 /* Row `row` of the file's rows as row k of the batch; one past the last is padding. */

@@ -53,6 +53,8 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .text_key = cfg->text_key,
         .fetch_command = cfg->fetch_command,
         .mask = (enum tr_chat_mask)cfg->train_on,
+        .reads_weights = cfg->loss_weights,
+        .weighs = cfg->loss_weights && is_training,
         .wants_pairs = tr_config_pair(cfg).loss != TR_PAIR_NONE && !tr_pair_is_labelled(tr_config_pair(cfg).loss),
         .wants_labels = tr_pair_is_labelled(tr_config_pair(cfg).loss),
         .packing = (enum tr_packing)cfg->packing,

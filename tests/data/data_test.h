@@ -24,7 +24,7 @@ static inline void put_shard(const char *path, const int64_t *lengths, size_t n_
         for (int64_t i = 0; i < lengths[d]; i++, first++) {
             int32_t id = stream_id(first, vocab);
             uint8_t is_target = first % 3 != 0;
-            assert_ok(tr_shard_writer_add(w, &id, has_mask ? &is_target : NULL, 1));
+            assert_ok(tr_shard_writer_add(w, &id, has_mask ? &is_target : NULL, NULL, 1));
         }
         assert_ok(tr_shard_writer_end_doc(w));
     }

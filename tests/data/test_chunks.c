@@ -104,10 +104,10 @@ static void a_file_of_text_is_the_same_shard_from_any_number_of_threads(void **s
     tr_str_release(&text);
 }
 
-static enum tr_status give(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, size_t n_ids,
-                           const char *why)
+static enum tr_status give(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, const uint32_t *weight,
+                           size_t n_ids, const char *why)
 {
-    (void)ids, (void)mask, (void)number, (void)why;
+    (void)ids, (void)mask, (void)weight, (void)number, (void)why;
     *(size_t *)ctx += n_ids;
     return TR_OK;
 }

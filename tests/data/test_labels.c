@@ -146,7 +146,7 @@ static void rows_have_room_for_both(void **state)
     for (int k = 0; k < 2; k++) {
         assert_ok((k ? tr_data_fill_mismatched : tr_data_fill)(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n[k]));
         for (int64_t i = 0; i < n_rows * T; i++)
-            assert_true(r.b.ref[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? (float)(1 + i + k * n_rows * T) : 0));
+            assert_true(r.b.value[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? (float)(1 + i + k * n_rows * T) : 0));
     }
     free(sums);
     rows_free(&r);

@@ -46,7 +46,7 @@ static struct tr_data *open_docs(struct scratch *s, int64_t row_tokens, enum tr_
     for (int k = 0; k < N_DOCS; k++) {
         for (int32_t i = 0; i < docs[k].n; i++) {
             int32_t id = k * MAX_DOC + i;
-            assert_ok(tr_shard_writer_add(w, &id, &docs[k].mask[i], 1));
+            assert_ok(tr_shard_writer_add(w, &id, &docs[k].mask[i], NULL, 1));
         }
         assert_ok(tr_shard_writer_end_doc(w));
     }
@@ -187,7 +187,7 @@ static void a_last_token_alone_is_in_no_row(void **state)
         int64_t n_targets;
         assert_ok(tr_shard_writer_open(in_scratch(*state, "a.trtok"), &info, &w));
         for (int32_t i = 0; i < n; i++)
-            assert_ok(tr_shard_writer_add(w, &i, NULL, 1));
+            assert_ok(tr_shard_writer_add(w, &i, NULL, NULL, 1));
         assert_ok(tr_shard_writer_end_doc(w));
         assert_ok(tr_shard_writer_commit(w, true, 0));
         const char *path = ((struct scratch *)*state)->path;

@@ -18,7 +18,7 @@ static struct tr_data *open_docs(struct scratch *s, const int64_t *lengths, size
     for (size_t k = 0; k < n; k++) {
         int32_t id = (int32_t)k;
         for (int64_t i = 0; i < lengths[k]; i++)
-            assert_ok(tr_shard_writer_add(w, &id, NULL, 1));
+            assert_ok(tr_shard_writer_add(w, &id, NULL, NULL, 1));
         assert_ok(tr_shard_writer_end_doc(w));
     }
     assert_ok(tr_shard_writer_commit(w, true, 0));

@@ -126,7 +126,7 @@ static void rows_keep_pairs_together_and_count_them(void **state)
         assert_true(ref[i] > 0);
     assert_ok(tr_data_fill(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n_pairs));
     for (int64_t i = 0; i < n_rows * T; i++)
-        assert_true(r.b.ref[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? sums[i] : 0));
+        assert_true(r.b.value[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? sums[i] : 0));
     free(sums);
     rows_free(&r);
     tr_data_close(d);

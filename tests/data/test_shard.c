@@ -141,8 +141,8 @@ static void ids_beyond_the_vocabulary_are_refused_at_open_and_at_write(void **st
     assert_ok(tr_shard_open(s->path, 39, &sh));
     tr_shard_close(sh);
     assert_ok(tr_shard_writer_open(in_scratch(s, "b.trtok"), &info, &w));
-    assert_refused(tr_shard_writer_add(w, &bad[0], NULL, 1), TR_USAGE, "id 10");
-    assert_refused(tr_shard_writer_add(w, &bad[1], NULL, 1), TR_USAGE, "id -1");
+    assert_refused(tr_shard_writer_add(w, &bad[0], NULL, NULL, 1), TR_USAGE, "id 10");
+    assert_refused(tr_shard_writer_add(w, &bad[1], NULL, NULL, 1), TR_USAGE, "id -1");
     assert_refused(tr_shard_writer_end_doc(w), TR_USAGE, "empty");
     assert_refused(tr_shard_writer_commit(w, true, 0), TR_USAGE, "no complete document");
     assert_false(tr_file_exists(s->path));
@@ -175,7 +175,7 @@ static void abandoned_writer_leaves_no_file(void **state)
     int32_t id = 1;
     assert_ok(tr_mkdirs(in_scratch(s, "d")));
     assert_ok(tr_shard_writer_open(in_scratch(s, "d/a.trtok"), &info, &w));
-    assert_ok(tr_shard_writer_add(w, &id, NULL, 1));
+    assert_ok(tr_shard_writer_add(w, &id, NULL, NULL, 1));
     tr_shard_writer_abort(w);
     assert_int_equal(rmdir(in_scratch(s, "d")), 0); /* empty, or this fails */
 }
@@ -195,7 +195,7 @@ static void a_link_in_the_place_of_the_cache_is_not_followed_at_any_write(void *
     assert_ok(tr_mkdirs(own));
     assert_ok(tr_mkdirs(other));
     assert_ok(tr_shard_writer_open(shard, &info, &w));
-    assert_ok(tr_shard_writer_add(w, &id, NULL, 1));
+    assert_ok(tr_shard_writer_add(w, &id, NULL, NULL, 1));
     assert_ok(tr_shard_writer_end_doc(w));
     assert_int_equal(rename(own, away), 0);
     assert_int_equal(symlink(other, own), 0);
@@ -205,6 +205,36 @@ static void a_link_in_the_place_of_the_cache_is_not_followed_at_any_write(void *
     struct tr_cache cache = { own, 1000000, -1 };
     assert_refused(tr_cache_lock(&cache), TR_USAGE, "is a link");
     assert_int_equal(rmdir(other), 0); /* empty, or this fails */
+}
+
+static void weights_round_trip_and_none_is_above_the_limit(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_shard_info info = { .vocab_size = 10, .has_mask = true, .keeps_whole = true, .has_weights = true };
+    const uint32_t weights[] = { 0, 1, TR_WEIGHT_ONE, (uint32_t)TR_WEIGHT_MOST * TR_WEIGHT_ONE };
+    uint32_t got[3];
+    for (int is_over = 0; is_over < 2; is_over++) {
+        struct tr_shard_writer *w = NULL;
+        struct tr_shard *sh = NULL;
+        int fd = -1;
+        assert_ok(tr_shard_writer_open(in_scratch(s, "w.trtok"), &info, &w));
+        for (int32_t i = 0; i < 4; i++) {
+            uint32_t weight = weights[i] + (uint32_t)(is_over && i == 3);
+            assert_ok(tr_shard_writer_add(w, &i, &(uint8_t){ 1 }, &weight, 1));
+        }
+        assert_ok(tr_shard_writer_end_doc(w));
+        assert_ok(tr_shard_writer_commit(w, true, 0));
+        if (is_over) {
+            assert_refused(tr_shard_open(s->path, 10, &sh), TR_USAGE, "a weight is above 255");
+            continue;
+        }
+        assert_ok(tr_shard_open(s->path, 10, &sh));
+        assert_ok(tr_shard_begin(sh, &fd));
+        assert_ok(tr_shard_weights(sh, fd, 1, 3, got));
+        assert_memory_equal(got, weights + 1, sizeof got);
+        tr_shard_end(sh, fd);
+        tr_shard_close(sh);
+    }
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
@@ -217,6 +247,7 @@ int main(void)
         cmocka_unit_test(lying_headers_are_refused),
         T(ids_beyond_the_vocabulary_are_refused_at_open_and_at_write),
         T(a_file_that_changes_after_open_is_refused),
+        T(weights_round_trip_and_none_is_above_the_limit),
         T(abandoned_writer_leaves_no_file),
         T(a_link_in_the_place_of_the_cache_is_not_followed_at_any_write),
     };

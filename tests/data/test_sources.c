@@ -258,7 +258,7 @@ static void shards_of_another_tokenizer_are_refused(void **state)
     struct tr_shard_info info = { .vocab_size = 257, .tokenizer = { 1, 2 } };
     const char *path = in_scratch(s, "a.trtok");
     assert_ok(tr_shard_writer_open(path, &info, &w));
-    assert_ok(tr_shard_writer_add(w, &id, NULL, 1));
+    assert_ok(tr_shard_writer_add(w, &id, NULL, NULL, 1));
     assert_ok(tr_shard_writer_end_doc(w));
     assert_ok(tr_shard_writer_commit(w, true, 0));
     assert_refused(tr_data_open(&path, 1, u.tokenizer, &u.options, &d), TR_USAGE, "another tokenizer");

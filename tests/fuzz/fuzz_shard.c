@@ -24,6 +24,7 @@ static void read_all(struct tr_shard *s)
     const struct tr_shard_info *i = tr_shard_get_info(s);
     int fd = -1;
     int32_t id, target;
+    uint32_t weight;
     int64_t n_targets;
     uint64_t doc;
     if (tr_shard_begin(s, &fd) != TR_OK)
@@ -31,7 +32,7 @@ static void read_all(struct tr_shard *s)
     for (uint64_t t = 0; t < i->n_tokens; t++) {
         target = 0;
         if (tr_shard_read(s, fd, t, 1, &id) != TR_OK || tr_shard_mask(s, fd, t, 1, &target, &n_targets) != TR_OK ||
-            tr_shard_find_doc(s, fd, t, &doc) != TR_OK)
+            tr_shard_weights(s, fd, t, 1, &weight) != TR_OK || tr_shard_find_doc(s, fd, t, &doc) != TR_OK)
             abort();
         if (id < 0 || (uint64_t)id >= i->vocab_size || doc >= i->n_docs)
             abort();

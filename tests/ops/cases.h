@@ -180,6 +180,7 @@ static const struct op_case cases[] = {
     { TR_OP_SUM, "odd", .n = 1001, .d = 1 },
     { TR_OP_SUM, "columns", .n = 77, .d = 6 },
     { TR_OP_DFT_LOSS, "tokens", .n = 91 },
+    { TR_OP_WEIGH_LOSS, "tokens", .n = 91 },
     { TR_OP_DOC_SUMS, "documents", .n = 91, .v = 9, .pack = 13 },
     { TR_OP_PAIR_LOSS, "ipo", .n = 60, .pack = 7, .attr = { .pair = { TR_PAIR_IPO, .beta = 0.3f, .nll = 0.5f } } },
     { TR_OP_SUMSQ, "odd", .n = 1, .d = 1003 },

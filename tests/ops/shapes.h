@@ -61,6 +61,7 @@ static const struct op_shape {
     { TR_OP_MATMUL8, "qND f11 hOD f11 ?a1O ?aNO", "aNO", true },
     { TR_OP_SUM, "fND", "D1D", false },
     { TR_OP_DFT_LOSS, "fN1", "fN1 fN1", false },
+    { TR_OP_WEIGH_LOSS, "fN1 fN1", "fN1", false },
     { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1", "fN3", false },
     { TR_OP_PAIR_LOSS, "fN3 bN1 pN1 oN1", "fN6 fN1", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },

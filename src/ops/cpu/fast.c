@@ -30,7 +30,7 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
                                 X(ADAFACTOR_APPLY, adafactor_apply)
 #undef X
 #define X(id) [TR_OP_##id] = { tr_ref_##id, tr_ref_##id, tr_ref_##id },
-                                    X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS)
+                                    X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS) X(WEIGH_LOSS)
 #undef X
                                         [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),

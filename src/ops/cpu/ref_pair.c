@@ -66,3 +66,9 @@ void tr_ref_DFT_LOSS(const struct tr_call *c)
         tr_ref_put(&c->out[1], n, 0, p);
     }
 }
+
+void tr_ref_WEIGH_LOSS(const struct tr_call *c)
+{
+    for (int64_t n = 0; n < c->out[0].rows; n++)
+        tr_ref_put(&c->out[0], n, 0, tr_ref_get(&c->in[0], n, 0) * tr_ref_get(&c->in[1], n, 0));
+}

@@ -118,3 +118,18 @@ void tr_cuda_DFT_LOSS(const struct tr_call *c)
         mat_of<const float>(c->in[0]), n, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
     check_launch(c);
 }
+
+__global__ void weigh_loss_kernel(mat<const float> loss, mat<const float> weight, int64_t n, mat<float> parts)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < n)
+        *parts.at(row, 0) = *loss.at(row, 0) * *weight.at(row, 0);
+}
+
+void tr_cuda_WEIGH_LOSS(const struct tr_call *c)
+{
+    int64_t n = c->out[0].rows;
+    weigh_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
+        mat_of<const float>(c->in[0]), mat_of<const float>(c->in[1]), n, mat_of<float>(c->out[0]));
+    check_launch(c);
+}
