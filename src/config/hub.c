@@ -1,7 +1,8 @@
 /* hub.c - names of the hub (ORG/NAME) as directories of the local cache, for models and for data.
  *
  * The cache is that of huggingface_hub: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME or ~/.cache with
- * huggingface/hub below it; models--ORG--NAME/refs/main names the commit, snapshots/<commit> has its files. A path that
+ * huggingface/hub below it; models--ORG--NAME/refs/main names the commit, snapshots/<commit> has its files. A data set
+ * may have several parts: ORG/NAME/PART is a directory or a file of the snapshot, or of `data` in it. A path that
  * exists is never a name. Nothing is downloaded: a name that is not in the cache stays as it is, and whoever opens it
  * says how to get it.
  */
@@ -80,6 +81,24 @@ static void find_model(struct loader *l, char *const *envp, const char **model)
     *model = dir;
 }
 
+/* The directory of ORG/NAME/PART, or NULL. */
+static const char *find_part(struct loader *l, char *const *envp, const char *name)
+{
+    char head[TR_PATH_MAX], path[TR_PATH_MAX];
+    const char *slash = strchr(name, '/'), *part = slash != NULL ? strchr(slash + 1, '/') : NULL;
+    if (part == NULL || strstr(part, "/.") != NULL || tr_file_exists(name) || tr_dir_exists(name) ||
+        tr_format(head, sizeof head, "%.*s", (int)(part - name), name) != TR_OK)
+        return NULL;
+    const char *dir = find(l, envp, "datasets", head);
+    static const char *const below[] = { "", "/data" };
+    for (size_t i = 0; dir != NULL && i < TR_COUNT_OF(below); i++)
+        if (tr_format(path, sizeof path, "%s%s%s", dir, below[i], part) == TR_OK &&
+            (tr_dir_exists(path) || tr_file_exists(path)))
+            return tr_loader_keep(l, path, strlen(path) + 1);
+    tr_error_clear();
+    return NULL;
+}
+
 /* The directory of a name, with the split that the name ends in (ORG/NAME#test), or NULL. */
 static const char *find_split(struct loader *l, char *const *envp, const char *path)
 {
@@ -88,6 +107,8 @@ static const char *find_split(struct loader *l, char *const *envp, const char *p
     if (tr_format(name, sizeof name, "%.*s", (int)n, path) != TR_OK)
         return NULL;
     const char *dir = find(l, envp, "datasets", name);
+    if (dir == NULL)
+        dir = find_part(l, envp, name);
     if (dir == NULL || tr_format(whole, sizeof whole, "%s%s", dir, path + n) != TR_OK)
         return NULL;
     return tr_loader_keep(l, whole, strlen(whole) + 1);

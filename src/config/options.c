@@ -362,7 +362,7 @@ const struct option tr_options[] = {
     CHOICE(data_format, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", formats, "what a JSONL record is; auto = by the first record of a file"),
     STR(fetch_command, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "COMMAND", "program that copies data of an address, s3://... or https://...: {url} to {path}"),
     STR(text_key, "data", "text_column dataset_text_field", RUN | VERB(EVAL) | VERB(DATA), NULL, "KEY", "key of the text in a record"),
-    STR(chat_template, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), NULL, "NAME", "chatml, llama3, ... or a .jinja file; default: the model's own"),
+    STR(chat_template, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), NULL, "NAME", "chatml, llama3, ..., a .jinja file, or a template as text; default: the model's own"),
     { .name = "chat_template_kwargs", .group = "data", .aliases = "", .type = OPTION_OBJECT, .at = AT(chat_template_kwargs, const char *),
       .verbs = RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), .arg = "OBJECT", .help = "variables of the chat template, like {\"enable_thinking\": false}" },
     STR(chat_date, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "DATE", "the date that chat templates insert, like 2026-01-31; default: the day on which the run first started"),

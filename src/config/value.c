@@ -107,8 +107,8 @@ static size_t name_letters(const char *text)
 }
 
 /* src: its weight, and map and name, which are copied; path has n_path bytes. */
-static enum tr_status add_source(struct loader *l, const char *path, size_t n_path, struct tr_data_source src,
-                                 struct tr_data_list *list)
+static enum tr_status add_one_source(struct loader *l, const char *path, size_t n_path, struct tr_data_source src,
+                                     struct tr_data_list *list)
 {
     if (n_path == 0)
         return tr_fail(TR_USAGE, "no path is given");
@@ -128,6 +128,28 @@ static enum tr_status add_source(struct loader *l, const char *path, size_t n_pa
     item[list->n] = src;
     *list = (struct tr_data_list){ item, list->n + 1 };
     return TR_OK;
+}
+
+/* PATH#train+test are two sources; their share of a weight is not known here, so there the reader of splits refuses it.
+ */
+static enum tr_status add_source(struct loader *l, const char *path, size_t n_path, struct tr_data_source src,
+                                 struct tr_data_list *list)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str part = { 0 };
+    const char *hash = memchr(path, '#', n_path), *end = path + n_path;
+    const char *plus = hash != NULL ? memchr(hash, '+', (size_t)(end - hash)) : NULL;
+    if (plus == NULL || src.weight != 1)
+        return add_one_source(l, path, n_path, src, list);
+    for (const char *at = hash + 1; at <= end && st == TR_OK; at = plus + 1) {
+        plus = memchr(at, '+', (size_t)(end - at));
+        plus = plus != NULL ? plus : end;
+        tr_str_clear(&part);
+        tr_str_addf(&part, "%.*s#%.*s", (int)(hash - path), path, (int)(plus - at), at);
+        st = tr_str_ok(&part) ? add_one_source(l, part.p, part.n, src, list) : TR_NOMEM;
+    }
+    tr_str_release(&part);
+    return st;
 }
 
 /* {"path": ..., "weight": ..., and how its records are read}, which the data room checks. */

@@ -38,18 +38,6 @@ static bool share_of_eta(const struct tree *t, const struct leaf *leaf, char *ou
     return is_known;
 }
 
-/* The leaf `name` of the same entry of the list. */
-static const struct leaf *beside(const struct tree *t, const struct leaf *leaf, const char *name)
-{
-    char key[IMPORT_KEY_MAX];
-    const char *dot = strrchr(leaf->key, '.');
-    snprintf(key, sizeof key, "%.*s.%s", dot != NULL ? (int)(dot - leaf->key) : 0, leaf->key, name);
-    for (size_t i = 0; i < t->n_leaves; i++)
-        if (!t->leaves[i].is_null && strcmp(t->leaves[i].key, key) == 0)
-            return &t->leaves[i];
-    return NULL;
-}
-
 /* Keys of an entry that name a column, a member of a message, or a text of the source. */
 static const struct {
     const char *theirs, *group, *ours;
@@ -126,7 +114,7 @@ static void take_entry(struct source *s, const struct tree *t, const struct leaf
 {
     const char *dot = strrchr(leaf->key, '.');
     size_t n = dot != NULL ? (size_t)(dot - leaf->key) + 1 : 0;
-    const struct leaf *type = beside(t, leaf, "type");
+    const struct leaf *type = tr_tree_beside(t, leaf, "type");
     bool is_defined = false;
     if (type != NULL && tr_words_match("input_output input_output.load", type))
         tr_source_set(s, NULL, "format", "input_output");
@@ -139,11 +127,11 @@ static void take_entry(struct source *s, const struct tree *t, const struct leaf
         }
     if (is_defined) { /* axolotl's defaults of a type that the file defines */
         tr_source_set(s, NULL, "format", "alpaca");
-        if (beside(t, leaf, "type.format") == NULL)
+        if (tr_tree_beside(t, leaf, "type.format") == NULL)
             tr_source_set(s, NULL, "prompt_format", "{instruction} {input} ");
-        if (beside(t, leaf, "type.no_input_format") == NULL)
+        if (tr_tree_beside(t, leaf, "type.no_input_format") == NULL)
             tr_source_set(s, NULL, "no_input_format", "{instruction} ");
-        if (beside(t, leaf, "type.system_format") == NULL)
+        if (tr_tree_beside(t, leaf, "type.system_format") == NULL)
             tr_source_set(s, NULL, "system_format", "{system}");
     }
     drop_usual(s);
@@ -152,8 +140,10 @@ static void take_entry(struct source *s, const struct tree *t, const struct leaf
 /* A path is a file, a directory, a hub name, or the kind of the files that data_files names. */
 static void take_path(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
 {
-    const struct leaf *files = beside(t, leaf, "data_files"), *split = beside(t, leaf, "split");
-    const struct leaf *type = beside(t, leaf, "type"), *system = tr_tree_find(t, "default_system_message");
+    const struct leaf *files = tr_tree_beside(t, leaf, "data_files"), *split = tr_tree_beside(t, leaf, "split");
+    const struct leaf *config = tr_tree_beside(t, leaf, "name");
+    char part[IMPORT_KEY_MAX];
+    const struct leaf *type = tr_tree_beside(t, leaf, "type"), *system = tr_tree_find(t, "default_system_message");
     bool is_kind = tr_words_match("json csv text parquet arrow", leaf);
     bool is_hub = !is_kind && tr_source_is_hub(leaf->text);
     enum tr_import_verdict verdict = is_hub ? TR_IMPORT_DIFFERS : row->verdict;
@@ -161,6 +151,9 @@ static void take_path(struct tr_import *im, const struct tree *t, const struct l
     tr_source_open(&s);
     take_entry(&s, t, leaf);
     s.split = split != NULL ? split->text : NULL;
+    s.config = config != NULL ? config->text : NULL;
+    if (tr_source_part(s.split, tr_tree_beside(t, leaf, "weight"), part, sizeof part))
+        s.split = part;
     if (system != NULL && tr_words_match("chat_template chat_template.* sharegpt sharegpt*", type))
         tr_source_set(&s, NULL, "system", system->text);
     if (files == NULL)
@@ -189,7 +182,6 @@ static bool is_text_type(const struct tree *t, const struct leaf *leaf, char *ou
 
 #define LORA         .when = "adapter=lora qlora"
 #define NO_RL        "there is no reinforcement learning here"
-#define IN_DATA      "part of its source in data"
 #define SHAPES       "records have one of the shapes of docs/guide/data.md"
 #define OWN_TEMPLATE "the model's own chat template is used; chat_template names another"
 
@@ -208,6 +200,56 @@ static void take_names(struct tr_import *im, const struct tree *t, const struct 
             tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, "a value is longer than 255 bytes");
         else
             tr_import_add(im, t, leaf, row->verdict, row->sets, item, row->why);
+    }
+}
+
+/* A regular expression for the beginning of a name as a pattern for the whole name; false: it says more than a pattern
+ * can. */
+static bool pattern_of(const char *re, char *out, size_t n_out)
+{
+    size_t n = 0;
+    bool is_open = true; /* the name may go on */
+    re += *re == '^';
+    for (; *re != '\0' && n + 3 < n_out; re++) {
+        size_t n_class = *re == '[' ? strcspn(re, "]") : 0;
+        if (*re == '$' && re[1] == '\0') {
+            is_open = false;
+        } else if (n_class != 0 && re[n_class] == ']' && n + n_class + 3 < n_out) { /* one of these, or some of these */
+            memcpy(out + n, re, n_class + 1);
+            n += n_class + 1;
+            re += n_class;
+            if (re[1] == '+')
+                re++, out[n++] = '*';
+        } else if (*re == '.' && (re[1] == '*' || re[1] == '+')) {
+            re++;
+            out[n++] = '*';
+        } else if (*re == '\\' && re[1] == '.') {
+            continue;
+        } else if (strchr("[]()|?+*{}\\^$", *re) != NULL) {
+            return false;
+        } else {
+            out[n++] = *re;
+        }
+    }
+    if (is_open)
+        out[n++] = '*';
+    out[n] = '\0';
+    return *re == '\0';
+}
+
+/* Names that learn; all others are frozen. */
+static void take_unfrozen(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                          const struct import_row *row)
+{
+    char pattern[IMPORT_KEY_MAX];
+    for (size_t i = 0; i < (leaf->is_list ? leaf->n_items : 1); i++) {
+        const char *item = leaf->is_list ? leaf->items[i] : leaf->text;
+        struct leaf one = *leaf;
+        one.text = item;
+        if (pattern_of(item, pattern, sizeof pattern))
+            tr_import_add(im, t, &one, row->verdict, row->sets, pattern, row->why);
+        else
+            tr_import_add(im, t, &one, TR_IMPORT_CANNOT, NULL, NULL, "no pattern of names: write one with trainable");
     }
 }
 
@@ -236,8 +278,7 @@ static const struct import_row rows[] = {
     { .key = "datasets[].type test_datasets[].type datasets[].type.* test_datasets[].type.*", CANNOT, .why = SHAPES },
     { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", .value = "train", DECIDED, .why = "all of data is used" },
     { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", TAKEN, .why = IN_DATA },
-    { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", .value = "default main", DECIDED, .why = "all of data is used" },
-    { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", .value = "@on", DIFFERS, .why = "a directory with several data sets is refused: name the files of this part with data" },
+    { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", TAKEN, .why = A_PART },
     { .key = "datasets[].shards datasets[].shards_idx datasets[].revision pretraining_dataset[].skip", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "datasets[].data_files test_datasets[].data_files pretraining_dataset[].data_files", DECIDED, .why = "files of path" },
     { .key = "datasets[].field_messages datasets[].field_tools datasets[].field_system datasets[].field datasets[].text_column datasets[].field_thinking datasets[].message_property_mappings.* datasets[].message_field_role datasets[].message_field_content datasets[].message_field_training datasets[].roles.* datasets[].roles_to_train", TAKEN, .why = IN_DATA },
@@ -246,10 +287,14 @@ static const struct import_row rows[] = {
     IDLE("datasets[].template_thinking_key test_datasets[].template_thinking_key", "reasoning has both names, reasoning_content and thinking"),
     { .key = "datasets[].train_on_eos datasets[].train_on_eot", .value = "turn", DECIDED, .why = "the end of each trained turn is trained" },
     { .key = "datasets[].chat_template", .value = "tokenizer_default", DECIDED, .why = "the model's own" },
+    { .key = "datasets[].chat_template", .value = "jinja", DECIDED, .why = "chat_template_jinja says it" },
+    SAME("datasets[].chat_template_jinja", "chat_template"),
     { .key = "datasets[].chat_template", DIFFERS, .why = OWN_TEMPLATE },
     { .key = "datasets[].field_chosen", .value = "chosen", DECIDED, .why = "seen from the records" },
     { .key = "datasets[].field_rejected", .value = "rejected", DECIDED, .why = "seen from the records" },
     IDLE("datasets[].ds_type test_datasets[].ds_type pretraining_dataset[].ds_type datasets[].preprocess_shards datasets[].trust_remote_code", "seen from the name of the file"),
+    { .key = "datasets[].weight pretraining_dataset[].weight test_datasets[].weight", .value = "1 1.0", DECIDED, .why = "all of it is used" },
+    { .key = "datasets[].weight pretraining_dataset[].weight test_datasets[].weight", DIFFERS, .why = "so much of the data set, from its beginning; axolotl draws it" },
     { .key = "datasets[].* test_datasets[].* pretraining_dataset[].*", .value = "@on", CANNOT, .why = SHAPES },
     { .key = "datasets[] test_datasets[] datasets test_datasets", CANNOT, .why = SHAPES },
     { .key = "val_set_size", .value = "@share", TAKEN, .sets = "eval_split" },
@@ -257,6 +302,7 @@ static const struct import_row rows[] = {
     IDLE("dataset_prepared_path shuffle_merged_datasets shuffle_before_merging_datasets dataset_processes dataset_num_proc dataset_keep_in_memory skip_prepare_dataset push_dataset_to_hub dataset_shard_num dataset_shard_idx streaming_multipack_buffer_size total_num_tokens pretrain_multipack_attn pretrain_multipack_buffer_size total_supervised_tokens", "rows are made once, before step 0, and shuffled"),
     { .key = "dataset_exact_deduplication", .value = "@on", CANNOT, .why = "every record is used" },
     SAME("streaming", "streaming"),
+    { .key = "use_dft", .value = "@on", TAKEN, .sets = "use_dft_loss=true" },
     SAME("sequence_len", "sequence_length"),
     { .key = "sequence_len", .value = "@absent", TAKEN, .sets = "sequence_length=512", .why = "axolotl's default" },
     { .key = "max_packed_sequence_len", .value = "@on", TAKEN, .sets = "packing=bestfit" },
@@ -337,7 +383,7 @@ static const struct import_row rows[] = {
     IDLE("bnb_config_kwargs bnb_config_kwargs.* peft.loftq_config.*", "as bitsandbytes has it"),
     NOT_ON("gptq gptq_* quantize_moe_experts model_quantization_config model_quantization_config_kwargs model_quantization_config_kwargs.* qat.* nvfp4_* dsv4_* use_onebitllms peft.* relora relora_* lisa_* jagged_restart_* full_finetune_* llmcompressor.* quantization.* use_pose pose_* mora.* dense_mixer expert_backend nonexpert_quantization moe_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert spectrum_* recipe save_compressed layer_offloading shrink_embeddings", "there is nothing like it here"),
     { .key = "unfrozen_parameters", .value = "*language_model*", DECIDED, .why = "the text part of a model with images learns; its other parts are carried over" },
-    NOT_ON("unfrozen_parameters", "write trainable with patterns of the names that learn"),
+    { .key = "unfrozen_parameters", .value = "@on", TAKEN, .sets = "trainable", .apply = take_unfrozen },
     IDLE("freeze_mm_modules", "parts of a model that see or hear are carried over as they are"),
     { .key = "reinit_weights", .value = "@on", TAKEN, .sets = "from_scratch=true" },
     IDLE("full_finetune", "without an adapter all weights learn"),
@@ -359,7 +405,7 @@ static const struct import_row rows[] = {
     IDLE("loss_watchdog_patience", "spike_zscore reports a loss far above the last ones"),
     { .key = "use_tensorboard", .value = "@on", TAKEN, .sets = "report_to=tensorboard", .or_next = true },
     { .key = "wandb_project", .value = "@on", TAKEN, .sets = "report_to=wandb", .or_next = true },
-    IDLE("wandb_* use_wandb trackio_* use_trackio mlflow_* use_mlflow comet_* use_comet use_tensorboard swanlab_* use_swanlab use_otel_metrics otel_metrics_* eval_table_size eval_max_new_tokens project_name hub_* debug", "OUTPUT/events.jsonl has every step"),
+    IDLE("wandb_* use_wandb trackio_* use_trackio mlflow_* use_mlflow comet_* use_comet use_tensorboard swanlab_* use_swanlab use_otel_metrics otel_metrics_* eval_table_size eval_table_max_new_tokens eval_max_new_tokens project_name hub_* debug", "OUTPUT/events.jsonl has every step"),
     NOT_ON("generate_samples", "trireme generate shows what a checkpoint writes"),
     IDLE("num_generation_samples generation_*", "trireme generate shows what a checkpoint writes"),
     { .key = "do_bench_eval do_causal_lm_eval eval_causal_lm_metrics bench_dataset bench_split lm_eval_*", .value = "@on", DIFFERS, .why = "the evaluation loss is the metric" },
@@ -375,11 +421,12 @@ static const struct import_row rows[] = {
     { .key = "tokens added_tokens_overrides added_tokens_overrides.*", .value = "@on", CANNOT, .why = "tokens are those of the model's tokenizer" },
     { .key = "eot_tokens", DIFFERS, .why = "the template's end of a turn is trained" },
     { .key = "chat_template", .value = "tokenizer_default", DECIDED, .why = "the model's own" },
+    { .key = "chat_template", .value = "jinja", DECIDED, .why = "chat_template_jinja says it" },
+    SAME("chat_template_jinja", "chat_template"),
     { .key = "chat_template", .value = "chatml llama3 alpaca", TAKEN, .sets = "chat_template" },
     { .key = "chat_template", .value = "gemma", TAKEN, .sets = "chat_template=gemma" },
     { .key = "chat_template", .value = "phi_3 phi_35", TAKEN, .sets = "chat_template=phi3" },
     { .key = "chat_template", DIFFERS, .why = OWN_TEMPLATE },
-    { .key = "chat_template_jinja", CANNOT, .why = "write it into a .jinja file and name that with chat_template" },
     { .key = "default_system_message", .value = "@on", TAKEN, .why = "part of each source in data" },
     { .key = "train_on_inputs", .value = "@on", TAKEN, .sets = "train_on=all" },
 
@@ -392,7 +439,9 @@ static const struct import_row rows[] = {
     { .key = "dp_replicate_size", .value = "1", DECIDED, .why = "one copy" },
     { .key = "dp_replicate_size", DECIDED, .why = "the number of ranks says it" },
     SAME("tensor_parallel_size", "tp"),
-    { .key = "context_parallel_size sequence_parallel_degree context_parapllel_size", TAKEN, .sets = "cp" },
+    { .key = "context_parallel_size sequence_parallel_degree context_parapllel_size context_parallel.size", TAKEN, .sets = "cp" },
+    { .key = "context_parallel.ulysses_size", .value = "@many", TAKEN, .when = "!context_parallel.ulysses_size=1", .sets = "cp_mode=ulysses" },
+    IDLE("context_parallel.*", "cp_mode says it"),
     { .key = "expert_parallel_size", .value = "@many", TAKEN, .sets = "ep" },
     IDLE("ring_attn_func heads_k_stride expert_parallel_*", "cp_mode says it"),
 
@@ -402,7 +451,7 @@ static const struct import_row rows[] = {
     SAME("rl_beta dpo_beta", "beta"),
     SAME("dpo_loss_type", "loss_type"),
     SAME("dpo_label_smoothing", "label_smoothing"),
-    NOT_ON("dpo_norm_loss dpo_use_weighting dpo_loss_weights", "this loss has no such part here"),
+    NOT_ON("dpo_ld_alpha dpo_norm_loss dpo_use_weighting dpo_loss_weights", "this loss has no such part here"),
     IDLE("dpo_use_logits_to_keep dpo_generate_during_eval dpo_padding_free dpo_use_liger_kernel precompute_ref_log_probs max_prompt_len", "decided by the run"),
     SAME("orpo_alpha", "beta"),
     SAME("simpo_gamma", "simpo_gamma"),
@@ -410,16 +459,18 @@ static const struct import_row rows[] = {
     SAME("kto_undesirable_weight", "undesirable_weight"),
     NOT_ON("reward_model process_reward_model center_rewards_coefficient num_labels cpo_alpha rpo_alpha", "there are no reward models here"),
     NOT_ON("trl.* vllm.* ebft.* hatchery.* nemo_gym_* grpo_*", NO_RL),
-    NOT_ON("diffusion.* kd_* trainer_cls", "the loss is that of the next token"),
-    NOT_ON("use_eaft", "there is no such loss here"),
+    NOT_ON("diffusion.* diffusion_lm.* diffusion_decision.* kd_* trainer_cls", "the loss is that of the next token"),
+    NOT_ON("use_eaft mixlora_*", "there is no such loss here"),
     IDLE("eaft_*", "without its switch it has no effect"),
+    { .key = "export.* export", .value = "@on", DIFFERS, .why = "trireme ckpt export writes a finished run in other formats" },
+    IDLE("nf4_backend autotune_* lora_fp32_gradients fa_varlen_kwargs_in_collator cut_cross_entropy_* torch_compile_regional balance_labels label_balance_window_optim_steps sync_profiler_* selective_checkpointing.* DEFAULT_*", "kernels and placement are chosen by what was measured"),
     IDLE("strict test_value plugins liger_* cut_cross_entropy unsloth_* use_kernels lora_*_kernel fused_attn_kernel flash_attention flash_attn_* flash_optimum flex_attention flex_attn_* sdp_attention xformers_attention s2_attention gemma4_hybrid_attn_impl experts_implementation use_scattermoe use_sonicmoe use_dsv4_kernels use_glm_dsa_kernels llama4_linearized_experts tiled_mlp tiled_mlp_* experimental_skip_move_to_device fp8_enable_fsdp_float8_all_gather chunked_cross_entropy* dynamic_sampling gc_steps gc_collect_steps torch_compile_mode sage_attention eager_attention sdpa_varlen large_head_attention deepcompile fp8_config.* fp32_norms fp32_norm_classes selective_checkpointing.* ple_cpu_offload", "kernels are chosen by what was measured"),
     NOT_ON("scaling_softmax scaling_softmax_*", "it changes the attention, and there is nothing like it here"),
     IDLE("world_size num_dataset_shards_to_save max_memory max_memory.* gpu_memory_limit preprocess_iterable pretraining_sample_concatenation axolotl_config_path gradio_* resources_per_worker resources_per_worker.* processor_kwargs processor_kwargs.* image_size image_resize_algorithm", "there is nothing to choose"),
     NOT_ON("xpos_rope landmark_attention load_4bit", "there is nothing like it here"),
     IDLE("lora_out_dir rl_adapter_ref_model collator_pad_to_longest use_mamba", "there is nothing to choose"),
     { .key = "role_boundaries[].*", DIFFERS, .why = "the chat template says where a turn begins and ends" },
-    IDLE("use_ray ray_* provider node_count gpu gpu_count memory memory_preprocess volumes* secrets branch timeout timeout_preprocess dockerfile_commands env cloud cpu_count", "where a job runs is not part of it"),
+    IDLE("coreweave.* use_ray ray_* provider node_count gpu gpu_count memory memory_preprocess volumes* secrets branch timeout timeout_preprocess dockerfile_commands env cloud cpu_count", "where a job runs is not part of it"),
     END_OF_ROWS,
 };
 /* clang-format on */

@@ -199,6 +199,7 @@ static const struct import_row rows[] = {
     { .key = "group_by_length", .value = "@on", DIFFERS, .why = "the order is random; records are packed, so nothing is padded" },
     { .key = "train_sampling_strategy", .value = "random", DECIDED, .why = "the order is random" },
     { .key = "train_sampling_strategy", DIFFERS, .why = "the order is random; records are packed, so nothing is padded" },
+    { .key = "average_tokens_across_devices", .value = "@on", DECIDED, .why = "the loss is the mean over the tokens of all ranks" },
     { .key = "average_tokens_across_devices", .value = "@off", DIFFERS, .why = "the loss is the mean over the tokens of all ranks" },
     { .key = "dataloader_drop_last", .value = "@off", DECIDED, .why = "every sample is used once in an epoch" },
     { .key = "ignore_data_skip", .value = "@on", DIFFERS, .why = "a resume goes on with the next sample" },
@@ -231,6 +232,7 @@ static const struct import_row rows[] = {
     IDLE("save_safetensors save_on_each_node save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint", "a checkpoint is an HF directory with safetensors"),
     IDLE("prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps predict_with_generate generation_*", "the evaluation loss is the metric"),
     IDLE("trust_remote_code use_fast_tokenizer model_revision cache_dir low_cpu_mem_usage use_auth_token token hf_hub_token", "models are directories, and no code of theirs is run"),
+    IDLE("_* *._*", "a note"),
     END_OF_ROWS,
 };
 /* clang-format on */

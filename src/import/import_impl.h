@@ -31,6 +31,8 @@ struct tree {
 enum tr_status tr_tree_read(struct tree *t, const char *text, size_t n);
 /* The first leaf with this path; NULL: none, or its value is empty. */
 const struct leaf *tr_tree_find(const struct tree *t, const char *path);
+/* The leaf `name` of the entry of a list, or of the map, in which `leaf` stands; NULL: none, or its value is empty. */
+const struct leaf *tr_tree_beside(const struct tree *t, const struct leaf *leaf, const char *name);
 bool tr_tree_has(const struct tree *t, const char *path); /* the path, or anything below it */
 
 /* ---- rows (rows.c) ---- */

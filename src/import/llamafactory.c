@@ -36,7 +36,6 @@ static bool can_be_read(const struct tree *info, const char *name, char *why, si
         { "columns.images", "@absent", "text only" },
         { "columns.videos", "@absent", "text only" },
         { "columns.audios", "@absent", "text only" },
-        { "subset", "@absent", "name the files of this part with data" },
         { "folder", "@absent", "name the files of this part with data" },
         { "script_url", "@absent", "no program of a dataset is run" },
     };
@@ -128,6 +127,8 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
     tr_source_open(&s);
     snprintf(part, sizeof part, "%.30s[:%.20s]", split != NULL ? split->text : "", few != NULL ? few->text : "");
     s.split = few != NULL ? part : split != NULL ? split->text : NULL;
+    const struct leaf *subset = member(info, name, "subset");
+    s.config = subset != NULL ? subset->text : NULL;
     if (hub == NULL)
         hub = member(info, name, "ms_hub_url");
     if (kind != NULL && tr_words_match("sharegpt openai", kind))

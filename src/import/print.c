@@ -26,15 +26,31 @@ static bool is_plain(const char *text)
            strchr("./", text[0]) == NULL;
 }
 
+/* A number as JSON spells it: 007, .5 and inf are texts. */
+static bool is_json_number(const char *text)
+{
+    double unused;
+    const char *p = text + (*text == '-');
+    bool is_number = tr_parse_real(text, &unused) == TR_OK;
+    tr_error_clear();
+    return is_number && *p >= '0' && *p <= '9' && !(p[0] == '0' && p[1] >= '0' && p[1] <= '9') &&
+           strspn(p, "0123456789.eE+-") == strlen(p) && p[strlen(p) - 1] != '.' && strstr(p, ".e") == NULL &&
+           strstr(p, ".E") == NULL;
+}
+
+/* A source of data, or a map: JSON's objects are YAML's too. A chat template begins with a brace as well. */
+static bool is_json_object(const char *text)
+{
+    cJSON *doc = text[0] == '{' ? cJSON_Parse(text) : NULL;
+    cJSON_Delete(doc);
+    return doc != NULL;
+}
+
 /* JSON's quotes are YAML's double quotes. */
 static void add_value(const char *text, bool is_json, struct tr_str *out)
 {
-    double unused;
-    bool is_number = tr_parse_real(text, &unused) == TR_OK && strchr("+.", text[0]) == NULL;
-    tr_error_clear();
     bool is_bool = strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
-    bool is_object = text[0] == '{'; /* a source of data: JSON's objects are YAML's too */
-    if (is_number || is_bool || is_object || (!is_json && is_plain(text)))
+    if (is_json_number(text) || is_bool || is_json_object(text) || (!is_json && is_plain(text)))
         tr_str_addf(out, "%s", text);
     else
         tr_str_json(out, text);

@@ -126,8 +126,8 @@ static bool has_groups(const char *text)
     return n != 0 && strspn(text, "0123456789_") == n && text[0] != '_' && text[n - 1] != '_' && strchr(text, '_');
 }
 
-/* 5e8, 8.0 and 500_000 are whole numbers for options that want those. */
-static void plain_number(const char *text, char *out, size_t n_out)
+/* 5e8, 8.0 and 500_000 are whole numbers for options that want those. Any other text stays as it is. */
+static const char *plain_number(const char *text, char *out, size_t n_out)
 {
     double v = 0;
     if (has_groups(text)) {
@@ -136,18 +136,19 @@ static void plain_number(const char *text, char *out, size_t n_out)
             if (*text != '_')
                 out[n++] = *text;
         out[n] = '\0';
-        return;
+        return out;
     }
     bool is_number = strpbrk(text, "eE.") != NULL && tr_parse_real(text, &v) == TR_OK;
     tr_error_clear();
-    if (is_number && v == (double)(int64_t)(fabs(v) < 1e15 ? v : 0.5) && fabs(v) < 1e15)
-        snprintf(out, n_out, "%" PRId64, (int64_t)v);
-    else
-        snprintf(out, n_out, "%s", text);
+    if (!is_number || v != (double)(int64_t)(fabs(v) < 1e15 ? v : 0.5) || fabs(v) >= 1e15)
+        return text;
+    snprintf(out, n_out, "%" PRId64, (int64_t)v);
+    return out;
 }
 
 struct set_pair {
-    char option[64], value[TR_PATH_MAX];
+    char option[64], text[TR_PATH_MAX];
+    const char *value;    /* text, or the leaf's own: a chat template may be longer */
     bool is_own, is_each; /* the option's own value; one value an item of the list */
 };
 
@@ -164,12 +165,13 @@ static bool next_pair(const char **sets, const struct leaf *leaf, const char *co
     snprintf(out->option, sizeof out->option, "%.*s", (int)n_name, *sets);
     out->is_own = is_class(value, n_value, "@own");
     out->is_each = is_class(value, n_value, "$") && leaf->is_list && converted == NULL;
+    out->value = out->text;
     if (is_class(value, n_value, "$"))
-        plain_number(converted != NULL ? converted : leaf->text, out->value, sizeof out->value);
+        out->value = plain_number(converted != NULL ? converted : leaf->text, out->text, sizeof out->text);
     else if (n_value == 2 && value[0] == '$' && (size_t)(value[1] - '0') < leaf->n_items)
-        plain_number(leaf->items[value[1] - '0'], out->value, sizeof out->value);
+        out->value = plain_number(leaf->items[value[1] - '0'], out->text, sizeof out->text);
     else
-        snprintf(out->value, sizeof out->value, "%.*s", (int)n_value, value);
+        snprintf(out->text, sizeof out->text, "%.*s", (int)n_value, value);
     *sets += n;
     return true;
 }
@@ -236,10 +238,6 @@ static bool apply_row(struct tr_import *im, const struct tree *t, const struct l
     }
     if (sets == NULL) {
         tr_import_add(im, t, leaf, row->verdict, NULL, NULL, row->why);
-        return true;
-    }
-    if (!leaf->is_list && strlen(leaf->text) >= TR_PATH_MAX) {
-        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, "the value is longer than 4,095 bytes");
         return true;
     }
     p = malloc(sizeof *p);

@@ -14,6 +14,10 @@
 #define PARAMS_STAY                                                                                                    \
     "parameters stay on the device; frozen ones stream from the host with zero 2 or less (--offload_param cpu)"
 
+/* Sources of data. */
+#define IN_DATA "part of its source in data"
+#define A_PART  "a part of a data set of the hub is a directory of its name"
+
 /* clang-format off */
 /* Names of optimizers, as transformers spells them. */
 #define OPTIMIZER_ROWS(k)                                                                                              \

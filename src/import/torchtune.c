@@ -108,6 +108,12 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
         take_name(&s, t, "dataset.column", "columns", "text");
     }
     take_name(&s, t, "dataset.new_system_prompt", NULL, "system");
+    const struct leaf *split = tr_tree_find(t, "dataset.split"), *config = tr_tree_find(t, "dataset.subset");
+    char share[32];
+    if (config == NULL)
+        config = tr_tree_find(t, "dataset.name");
+    s.config = config != NULL ? config->text : NULL;
+    s.split = split != NULL && !held_out(t, split, share, sizeof share) ? split->text : NULL;
     bool is_hub = !leaf->is_list && tr_source_is_hub(leaf->text);
     for (size_t i = 0; i < (leaf->is_list ? leaf->n_items : 1); i++)
         tr_source_give(&s, im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets,
@@ -120,7 +126,6 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
 #define HUB            SOURCE_HUB
 #define NO_SENTENCES                                                                                                   \
     "with a chat template its user turn is the instruction and the input, without the sentences of Alpaca"
-#define IN_DATA "part of its source in data"
 
 /* clang-format off */
 static const struct import_row rows[] = {
@@ -172,7 +177,7 @@ static const struct import_row rows[] = {
     { .key = "dataset.source dataset.data_files", TAKEN, .sets = "data", .apply = take_files },
     { .key = "dataset.split", .value = "train", DECIDED, .why = "all of data is trained on" },
     { .key = "dataset.split", TAKEN, .sets = "eval_split", .convert = held_out },
-    { .key = "dataset.split", CANNOT, .why = "eval_split holds a share out; other parts are files of their own" },
+    { .key = "dataset.split", TAKEN, .why = IN_DATA },
     { .key = "dataset.packed", .value = "@on", TAKEN, .sets = "packing=bestfit" },
     { .key = "dataset.packed", .value = "@off", TAKEN, .sets = "packing=none" },
     { .key = "dataset.packed", .value = "@absent", TAKEN, .sets = "packing=none", .when = "dataset._component_=@on", .why = "torchtune's default: one record a row" },
@@ -183,7 +188,8 @@ static const struct import_row rows[] = {
     { .key = "dataset.column dataset.column_map.instruction dataset.column_map.input dataset.column_map.output dataset.conversation_column", TAKEN, .why = IN_DATA },
     { .key = "dataset.column_map dataset.column_map.*", .value = "@on", CANNOT, .why = "columns are instruction, input and output" },
     { .key = "dataset.add_eos", .value = "@off", DIFFERS, .why = "the end of a document is trained" },
-    { .key = "dataset.subset dataset.name dataset.partition dataset.filter_fn", .value = "@on", CANNOT, .why = "name the files of this part with data" },
+    { .key = "dataset.subset dataset.name", TAKEN, .why = A_PART },
+    { .key = "dataset.partition dataset.filter_fn", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "dataset_val._component_ dataset_val.split", DECIDED, .when = "dataset.split=train[*", .why = "eval_split holds it out" },
     { .key = "dataset_val.source", TAKEN, .sets = "eval_data" },
     { .key = "dataset_val.* dataset_val", .value = "@on", CANNOT, .why = "name the files to evaluate on with eval_data" },

@@ -386,3 +386,14 @@ enum tr_status tr_tree_read(struct tree *t, const char *text, size_t n)
     free(copy);
     return st;
 }
+
+const struct leaf *tr_tree_beside(const struct tree *t, const struct leaf *leaf, const char *name)
+{
+    char key[IMPORT_KEY_MAX];
+    const char *dot = strrchr(leaf->key, '.');
+    snprintf(key, sizeof key, "%.*s.%s", dot != NULL ? (int)(dot - leaf->key) : 0, leaf->key, name);
+    for (size_t i = 0; i < t->n_leaves; i++)
+        if (!t->leaves[i].is_null && strcmp(t->leaves[i].key, key) == 0)
+            return &t->leaves[i];
+    return NULL;
+}

@@ -125,6 +125,8 @@ static enum tr_status open_named(struct tr_chat *c, const cJSON *config, const c
         return open_plain(c, text, name);
     if (b)
         return open_builtin(c, b);
+    if (strstr(name, "{%") != NULL || strstr(name, "{{") != NULL)
+        return open_plain(c, name, "chat_template");
     if (n > 6 && strcmp(name + n - 6, ".jinja") == 0)
         return open_file(c, name);
     return fail_with_names("unknown chat template ", name);

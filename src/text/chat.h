@@ -19,7 +19,8 @@ enum tr_chat_mask {
     TR_MASK_ALL,        /* every token */
 };
 
-/* name is a name in the model's list of templates, a built-in name, or a path that ends in ".jinja". NULL means the
+/* name is a name in the model's list of templates, a built-in name, the text of a template, as other trainers' files
+ * have it, or a path that ends in ".jinja". NULL means the
  * model's own template: chat_template.jinja, else chat_template of tokenizer_config.json. model_dir may be NULL; then
  * there are no special tokens, and only built-in templates and files can be opened. */
 enum tr_status tr_chat_open(const char *model_dir, const char *name, struct tr_chat **out);

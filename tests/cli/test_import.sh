@@ -89,3 +89,46 @@ expect 2 "$TRIREME" train --model ../org/tiny --data org/lines --output never
 mkdir org && cp -r model org/tiny
 expect 0 "$TRIREME" plan --model org/tiny --sequence_length 32
 if grep -q "model org/tiny is" stderr; then fail "a directory is not a name"; fi
+
+# A part of a data set of the hub is a directory of its name; train+test are two sources.
+cache=hub/datasets--org--parts
+mkdir -p $cache/refs $cache/snapshots/2/easy $cache/snapshots/2/data/hard
+printf 2 >$cache/refs/main
+for part in easy data/hard; do
+    head -n 8 train.jsonl >$cache/snapshots/2/$part/train-00000-of-00001.jsonl
+    tail -n 4 train.jsonl >$cache/snapshots/2/$part/test-00000-of-00001.jsonl
+done
+touch $cache/snapshots/2/README.md
+expect 2 "$TRIREME" data check --model model --data org/parts --sequence_length 32 --threads 1
+grep -q 'holds several data sets' stderr || fail "two parts are one: $(cat stderr)"
+expect 0 "$TRIREME" data check --model model --data 'org/parts/easy#train+test[:50%]' --sequence_length 32 --threads 1
+grep -q ' 8 documents' stdout && grep -q ' 2 documents' stdout || fail "not 8 and 2 documents: $(cat stdout)"
+expect 0 "$TRIREME" data check --model model --data org/parts/hard --sequence_length 32 --threads 1
+grep -q ' 8 documents' stdout || fail "no part below data: $(cat stdout)"
+expect 2 "$TRIREME" data check --model model --data 'org/parts/easy#train+test:0.5' --sequence_length 32 --threads 1
+grep -q 'give the source several times' stderr || fail "a weight of two splits: $(cat stderr)"
+for outside in org/parts/../../../train.jsonl org/parts/.. org/parts/none; do
+    expect 2 "$TRIREME" data check --model model --data $outside --sequence_length 32 --threads 1
+done
+
+# A chat template as text, in a file of TRL, is that of the run.
+for i in 1 2 3 4; do echo "{\"messages\": [{\"role\": \"user\", \"content\": \"boat $i\"}, {\"role\": \"assistant\", \"content\": \"oars $i\"}]}"; done >talk.jsonl
+cat >talk.yaml <<'YAML'
+model_name_or_path: model
+output_dir: talked
+dataset_name: talk.jsonl
+assistant_only_loss: true
+max_length: 64
+max_steps: 1
+per_device_train_batch_size: 1
+chat_template: "{# turns #}{% for m in messages %}{{ '<' + m.role + '>\n' + m.content + '\n' }}{% endfor %}"
+YAML
+expect 0 "$TRIREME" train --config talk.yaml --threads 1 --quiet
+python3 - <<'PY' || fail "another template in the output: $(cat talked/chat_template.jinja)"
+want = "{# turns #}{% for m in messages %}{{ '<' + m.role + '>\n' + m.content + '\n' }}{% endfor %}"
+assert open("talked/chat_template.jinja").read() == want
+PY
+expect 0 "$TRIREME" config import talk.yaml
+cp stdout run.yaml
+expect 0 "$TRIREME" train --config run.yaml --output talked2 --threads 1 --quiet
+same talked/model.safetensors talked2/model.safetensors

@@ -6,6 +6,7 @@ A case is: name, files, options that come out, and the keys of the lists differs
 is written here counts as right: nothing more and nothing less may come out.
 """
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -132,6 +133,7 @@ metric_logger:
   _component_: torchtune.training.metric_logging.DiskLogger
   log_dir: ${output_dir}/logs
 """
+JINJA = "{# turns #}{% for m in messages %}{{ m.content }}\n{% endfor %}" + "{# " + "x" * 5000 + " #}"
 TUNE_OUT = {"output": "/tmp/out", "sequence_length": 1024, "model": "/tmp/m", "packing": "none",
             "data": [{"path": "a.jsonl", "format": "alpaca", "columns": {"instruction": "input", "input": None}}],
             "per_device_train_batch_size": 4, "num_train_epochs": 2, "max_steps": 100, "gradient_accumulation_steps": 8, "optim": "adamw",
@@ -221,16 +223,16 @@ CASES = [
     ("trl sft", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nmax_length: 512\npacking: true\nassistant_only_loss: true\nuse_peft: true\n"
                            "lora_r: 8\nattn_implementation: sdpa\n"},
      {"model": "m", "data": ["d.jsonl"], "output": "o", "sequence_length": 512, "packing": "bestfit", "train_on": "assistant", "finetuning_type": "lora",
-      "lora_r": 8, "lora_alpha": 32, "lora_dropout": 0.05, "recompute": "block", "dtype": "bfloat16", "learning_rate": 2e-5}, ["dataset_name"], [], []),
+      "lora_r": 8, "lora_alpha": 32, "lora_dropout": 0.05, "recompute": "block", "dtype": "bfloat16", "learning_rate": 2e-5}, [], [], []),
     ("trl, transformers 5 names", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\nmax_length: 64\npacking: false\n"
                                              "activation_checkpointing: false\nactivation_checkpointing_kwargs: {every_n_layers: 2}\nlabel_smoothing_factor: 0.1\n"},
      {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "sequence_length": 64, "packing": "none", "recompute": "none",
       "label_smoothing_factor": 0.1},
-     ["activation_checkpointing_kwargs.every_n_layers", "dataset_name"], [], []),
+     ["activation_checkpointing_kwargs.every_n_layers"], [], []),
     ("trl full", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\ngradient_checkpointing: false\n"
                             "completion_only_loss: false\nlora_r: 8\n"},
      {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "recompute": "none", "train_on": "all", "sequence_length": 1024, "packing": "none"},
-     ["dataset_name"], [], []),
+     [], [], []),
 
     ("llama-factory lora", {"a.yaml": LF % "lora" + "lora_rank: 8\nlora_target: all\n"},
      without(LF_OUT, finetuning_type="lora", lora_r=8, lora_target_modules=["all-linear"]), ["template"], [], []),
@@ -336,7 +338,7 @@ test_datasets:
      without(AX_OUT, "long_documents", "save_strategy", finetuning_type="lora", load_in_4bit=True, save_total_limit=2, save_steps=0), [], [], []),
     ("trl pairs", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\neval_delay: 10\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "dpo", "beta": 0.2, "eval_delay": 10, "learning_rate": 1e-6, "sequence_length": 1024, "packing": "none",
-      "recompute": "block", "dtype": "bfloat16"}, ["dataset_name"], [], []),
+      "recompute": "block", "dtype": "bfloat16"}, ["beta", "beta"], [], []),
     ("a scheduler of DeepSpeed", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndeepspeed: ds.json\nlr_scheduler_type: cosine\nwarmup_steps: 5\n",
                                  "+ds.json": json.dumps({"scheduler": {"type": "WarmupDecayLR", "params": {
                                      "total_num_steps": "auto", "warmup_min_lr": 0, "warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_type": "linear"}}})},
@@ -383,6 +385,31 @@ test_datasets:
     ("torchtune held out", {"a.yaml": "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: c.jsonl\n  split: train[:95%]\n  packed: true\ndataset_val:\n"
                                       "  _component_: torchtune.datasets.chat_dataset\n  split: train[95%:]\nrun_val_every_n_steps: 5\nkd_ratio: 0.5\n"},
      {"data": ["c.jsonl"], "eval_split": 0.05, "packing": "bestfit", "eval_steps": 5}, [], ["kd_ratio"], []),
+    ("trl mixture", {"a.yaml": "model_name_or_path: m\noutput_dir: o\nlearning_rate: 1e-5\nassistant_only_loss: true\naverage_tokens_across_devices: true\n_note: ours\n"
+                               "dataset_mixture:\n  datasets:\n    - id: org/talk-2.5\n      config: SFT\n      split: everyday\n      columns: [messages, kwargs]\n"
+                               "      weight: 0.5\n    - path: json\n      data_files: [a.jsonl, b.jsonl]\n  seed: 0\n  test_split_size: 0.1\n"},
+     {"model": "m", "output": "o", "learning_rate": 1e-5, "train_on": "assistant", "data": ["org/talk-2.5/SFT#everyday[:50%]", "a.jsonl", "b.jsonl"], "eval_split": 0.1,
+      "recompute": "block", "dtype": "bfloat16", "sequence_length": 1024, "packing": "none"}, ["dataset_mixture.datasets[0].id"], [], []),
+    ("trl mixer", {"a.yaml": "model_name_or_path: m\noutput_dir: o\nbeta: 0.1\nloss_type: ipo\neval_strategy: steps\neval_steps: 10\nlearning_rate: 1e-5\n"
+                             "dataset_mixer:\n  org/a: 1.0\n  ./b: 0.25\ndataset_splits: [train_x, test_x]\ndataset_configs: [en, default]\npreprocessing_num_workers: 4\n"},
+     {"model": "m", "output": "o", "task": "dpo", "beta": 0.1, "loss_type": "ipo", "eval_steps": 10, "learning_rate": 1e-5,
+      "data": ["org/a/en#train_x", "./b#train_x[:25%]"], "eval_data": ["org/a/en#test_x", "./b#test_x"],
+      "recompute": "block", "dtype": "bfloat16", "sequence_length": 1024, "packing": "none"}, ["dataset_mixer.org/a", "dataset_mixer.org/a"], [], []),
+    ("trl splits", {"a.yaml": "model_name_or_path: m\noutput_dir: o\nlearning_rate: 1e-5\nassistant_only_loss: true\ndataset_name: org/chat\ndataset_config: en\n"
+                              "dataset_train_split: train_sft\ndataset_test_split: test_sft\neval_strategy: epoch\n"},
+     {"model": "m", "output": "o", "learning_rate": 1e-5, "train_on": "assistant", "data": ["org/chat/en#train_sft"], "eval_data": ["org/chat/en#test_sft"],
+      "eval_strategy": "epoch", "recompute": "block", "dtype": "bfloat16", "sequence_length": 1024, "packing": "none"}, ["dataset_name", "dataset_name"], [], []),
+    ("a template as text", {"a.yaml": "model_name_or_path: m\noutput_dir: o\nrun_name: 007\nchat_template: " + json.dumps(JINJA) + "\n"},
+     {"model": "m", "output": "o", "run_name": "007", "chat_template": JINJA}, [], [], []),
+    ("axolotl, a template as text", {"a.yaml": AX + "chat_template: jinja\nchat_template_jinja: " + json.dumps(JINJA) + "\n"}, without(AX_OUT, chat_template=JINJA), [], [], []),
+    ("axolotl parts", {"a.yaml": AX.replace("a.jsonl\n", "org/math\n    name: main\n    split: train+test[:10%]\n    weight: 1.0\n  - path: org/more\n    weight: 0.5\n    name: default\n")},
+     without(AX_OUT, data=["org/math/main#train", "org/math/main#test[:10%]", "org/more#train[:50%]"]),
+     ["datasets[0].path", "datasets[0].path", "datasets[1].path", "datasets[1].weight"], [], []),
+    ("axolotl, names that learn", {"a.yaml": AX + "use_dft: true\ncontext_parallel:\n  size: 2\nunfrozen_parameters:\n  - ^lm_head.weight$\n  - model.layers.4[4-9]+.mlp\n"
+                                                  "  - .*layernorm\n  - model.layers.(1|2).mlp\n"},
+     without(AX_OUT, use_dft_loss=True, cp=2, trainable=["lm_head.weight", "model.layers.4[4-9]*.mlp*", "*layernorm*"]), [], ["unfrozen_parameters"], []),
+    ("torchtune parts", {"a.yaml": (TUNE % ("", "fp32")).replace("  source: json\n  data_files: a.jsonl\n", "  source: org/math\n  name: main\n  split: train[:5%]\n")},
+     without(TUNE_OUT, dtype="fp32", data=[{"path": "org/math/main#train[:5%]", "format": "alpaca", "columns": {"instruction": "input", "input": None}}]), ["dataset.source"], [], []),
 ]
 
 
@@ -395,12 +422,24 @@ def run(trireme, files):
     return p.returncode, json.loads(p.stdout.splitlines()[-1]) if p.stdout else p.stderr
 
 
+def check_dumps(trireme):
+    """What to_dict() of TrainingArguments and its kin gives is a file like another: all of it is taken."""
+    bad = 0
+    for name, fields in json.loads((pathlib.Path(__file__).parent / "dumps.json").read_text()).items():
+        code, got = run(trireme, {name + ".json": fields})
+        wrong = got if isinstance(got, str) else [x["key"] for k in ("cannot", "unknown") for x in got[k]]
+        if code != 0 or wrong:
+            print(f"every field of {name}: exit {code}: {wrong}")
+            bad += 1
+    return bad
+
+
 def main():
     import os
     os.makedirs("lfdata", exist_ok=True)
     with open("lfdata/dataset_info.json", "w") as f:
         json.dump(INFO, f)
-    bad = 0
+    bad = check_dumps(sys.argv[1])
     for name, files, options, differs, cannot, unknown in CASES:
         code, got = run(sys.argv[1], files)
         if isinstance(got, str):

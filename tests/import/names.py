@@ -2,10 +2,11 @@
 """names.py - the fields of TrainingArguments, SFTConfig, DPOConfig and KTOConfig, for which config import wants a verdict.
 
     names.py                 compares names.txt with the installed transformers and trl; exit 1 and the difference, 77 where they are not here
-    names.py --write         writes names.txt anew
+    names.py --write         writes names.txt and dumps.json anew
     names.py TRIREME         and asks the program for each field, by a file that has it alone; exit 1 where it calls one unknown
 
-tests/import/test_import.c reads names.txt, so that the verdicts are tested where nothing of this is installed.
+tests/import/test_import.c reads names.txt, so that the verdicts are tested where nothing of this is installed. dumps.json has what to_dict() of
+each class gives, every field with its default, as people keep arguments as a file: golden.py wants all of it taken.
 """
 import dataclasses
 import json
@@ -16,6 +17,7 @@ import tempfile
 import warnings
 
 RECORD = pathlib.Path(__file__).parent / "names.txt"
+DUMPS = pathlib.Path(__file__).parent / "dumps.json"
 
 
 def walk():
@@ -28,6 +30,17 @@ def walk():
     for cls in (trl.SFTConfig, trl.DPOConfig, trl.KTOConfig):
         rows += [("trl", name) for name in fields(cls) if ("trl", name) not in rows]
     return rows, f"transformers {transformers.__version__}, trl {trl.__version__}"
+
+
+def dumps():
+    import transformers
+    import trl
+    classes = {"trainer": transformers.TrainingArguments, "sft": trl.SFTConfig, "dpo": trl.DPOConfig, "kto": trl.KTOConfig}
+    out = {}
+    for name, cls in classes.items():
+        out[name] = json.loads(cls(output_dir="out", use_cpu=True, bf16=False).to_json_string())
+        out[name] |= {"logging_dir": None, "bf16": name != "trainer", "use_cpu": False}
+    return out
 
 
 def is_known(trireme, tool, name):
@@ -52,6 +65,7 @@ def main():
     lines = [" ".join(row) for row in rows]
     if "--write" in sys.argv:
         RECORD.write_text(text + "\n".join(lines) + "\n")
+        DUMPS.write_text(json.dumps(dumps(), indent=0, sort_keys=True) + "\n")
         return 0
     have = [line for line in RECORD.read_text().splitlines() if not line.startswith("#")]
     for line in sorted(set(have) ^ set(lines)):
