@@ -31,7 +31,7 @@ enum rig_base { RIG_LEARNS, RIG_FROZEN, RIG_NF4, RIG_FP4 };
 /* What to open. model: a config.json, or NULL: GPT-2 124M, its vocabulary as the argument says. */
 struct rig_shape {
     const char *model, *device;
-    int64_t vocab, dropout;     /* vocab: of GPT-2 124M; dropout: percent */
+    int64_t vocab, dropout;     /* vocab: of GPT-2 124M; dropout: percent, below 0: as the config says */
     int64_t rows, length, pack; /* pack: tokens of a document; 0 = a row */
     int64_t lora, lora_dropout; /* rank of an adapter on all linears; 0 = all weights learn. Percent */
     int n_threads;
@@ -57,7 +57,7 @@ static inline void rig_fill(const struct tr_batch *b, const struct rig_shape *s,
         b->tokens[i] = (int32_t)(tr_philox(key, 0, (uint64_t)i).v[0] % (uint64_t)vocab);
         b->positions[i] = (int32_t)at;
         b->begin[i] = (int32_t)(i - at);
-        b->sample[i] = i / s->length;
+        b->sample[i] = i - at;
         b->targets[i] = (int32_t)(tr_philox(key, 0, (uint64_t)i + 1).v[0] % (uint64_t)vocab);
     }
 }
@@ -230,7 +230,8 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .model = strcmp(model, "gpt2") == 0 ? NULL : model,
         .device = device,
         .vocab = arg_number(argc, argv, "vocab", "50304"),
-        .dropout = arg_number(argc, argv, "dropout", "0"),
+        .dropout =
+            strcmp(arg_text(argc, argv, "dropout", ""), "published") == 0 ? -1 : arg_number(argc, argv, "dropout", "0"),
         .rows = arg_number(argc, argv, "rows", "4"),
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),

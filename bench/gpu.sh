@@ -17,7 +17,8 @@
 #     limit            20     80   the composite limit of this board, today (limit.py)
 #     steps           270    280   tokens/s of every row, with a table of ops
 #     torch           180    200   the peer's rows (torch_train.py)
-#   families          120    300   shapes that each engine of attention takes: packed documents, windows, caps, dropout, heads of 256
+#   families         3600    560   in calls of about eight rows, by TR_CASES: published shapes of every family, beside torch.compile (peer_family.py; TR_PEER=0: alone)
+#   attention          40    200   attention alone: rows, documents, dropout, heads of 64 to 256, the library and our own
 #   lean              500    560   adapters on a base in bf16 and in 4 bits, and the peer's rows (torch_lean.py; PEERS: where bitsandbytes and liger are)
 #   offload           900    560   in two calls or more, by TR_CASES: optimizer state, a streamed base and activations on the host, beside the same without; 8-bit moments; rows of 128k tokens
 #   checks            400          down to curves side by side
@@ -31,7 +32,7 @@
 #     memcheck        100    200   compute-sanitizer over the op tests
 #     racecheck       100    200   the same for races, without attention, whose kernels are cuDNN's
 #
-# TR_CASES picks rows of `steps` and `torch` by a pattern, TR_OPS the ops of the sanitizers ("layernorm* head_*").
+# TR_CASES picks rows of `steps`, `families` and `torch` by a pattern, TR_OPS the ops of the sanitizers ("layernorm* head_*").
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD pack=build/gpu-pack out=${OUT:-build/gpu-out} bad=0
@@ -39,7 +40,7 @@ bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
 IFS=' ' read -r -a only <<<"${TR_OPS:-}"
-declare -A limit=([ops]=200 [golden]=250 [strategies]=420 [pipelines]=300 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=300 [offload]=560
+declare -A limit=([ops]=200 [golden]=250 [strategies]=420 [pipelines]=300 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560 [families]=560 [attention]=200 [offload]=560
     [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
@@ -218,35 +219,95 @@ part_limit() {
     within 90 "$python" "$pack/limit.py" >"$out/limit.txt" 2>&1
     grep LIMIT "$out/limit.txt" | sed -E 's/LIMIT ([^:]*):.*-> (.*)/- limit \1: \2/' | tee -a "$out/results.txt"
 }
-part_steps() {
-    local name peer args
+steps_begin() {
     : >"$out/steps.txt"
     say "| case | arguments | tok/s | s a step | planned | not hidden s | planned | MFU | GPU bytes planned | used beside them | ready after s | first step after s | loss | skipped | weights |"
     say "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+}
+v() { value "$1" "$out/step.txt"; }
+step_row() { # NAME ARGUMENTS...
+    local name=$1 args="${*:2}"
+    [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
+    # shellcheck disable=SC2086
+    within "${TR_LIMIT:-60}" "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
+        >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; return 1; }
+    { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
+    say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v planned_s) | $(v exposed_s) | $(v planned_exposed_s) | $(v of_peak) | $(v on_gpu) | $(v beside) | $(v ready_s) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
+}
+part_steps() {
+    local name peer args
+    steps_begin
     while read -r name peer args; do
         [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
-        [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
         # shellcheck disable=SC2086
-        within "${TR_LIMIT:-60}" "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
-            >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; continue; }
-        { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
-        v() { value "$1" "$out/step.txt"; }
-        say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v planned_s) | $(v exposed_s) | $(v planned_exposed_s) | $(v of_peak) | $(v on_gpu) | $(v beside) | $(v ready_s) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
+        step_row "$name" $args
     done <<<"$rows"
 }
+# NAME, beside the peer (+) or alone (-), a name of tests/model/published.jsonl or a file, arguments of bench_gpu and peer_family.py. 16 bits is
+# grad=bfloat16 state=bfloat16: what does not fit in float32.
 families='
-llama-1b-docs256     - bench/models/llama-1b.json rows=8 length=2048 pack=256
-llama-1b-8k-docs512  - bench/models/llama-1b.json rows=2 length=8192 pack=512
-llama-1b-32k-docs1k  - bench/models/llama-1b.json rows=1 length=32768 pack=1024
-gemma-3-1b           - bench/models/gemma-3-1b.json rows=4 length=2048
-gemma-2-2b           - bench/models/gemma-2-2b.json rows=2 length=2048
-gpt2-124m-dropout    - gpt2 rows=16 length=1024 dropout=10
-gpt2-124m-none       - gpt2 rows=16 length=1024
-gpt2-124m-50257      - gpt2 rows=16 length=1024 vocab=50257
-mistral-1b-16k       - bench/models/mistral-1b.json rows=1 length=16384
+gpt2-124m-dropout    + openai-community/gpt2 rows=16 length=1024 dropout=published
+llama-1b-8k-docs512  + meta-llama/Llama-3.2-1B rows=2 length=8192 pack=512
+gemma-3-1b           + google/gemma-3-1b-it rows=4 length=2048
+qwen3-0.6b           + Qwen/Qwen3-0.6B rows=8 length=2048
+opt-1.3b-dropout     + facebook/opt-1.3b rows=8 length=2048 dropout=published
+gemma-2-2b           + google/gemma-2-2b rows=2 length=2048
+mistral-7b-8k-b16    + mistralai/Mistral-7B-v0.1 rows=1 length=8192 grad=bfloat16 state=bfloat16
+llama-1b-32k         + meta-llama/Llama-3.2-1B rows=1 length=32768
+phi-3-mini           + microsoft/Phi-3-mini-4k-instruct rows=2 length=2048
+qwen3-4b             + Qwen/Qwen3-4B rows=2 length=2048
+olmo-2-1b            + allenai/OLMo-2-0425-1B rows=8 length=2048
+pythia-1.4b          + EleutherAI/pythia-1.4b rows=8 length=2048
+starcoder2-3b        + bigcode/starcoder2-3b rows=2 length=2048
+stablelm-2-1.6b      + stabilityai/stablelm-2-1_6b rows=4 length=2048
+granite-3-2b         + ibm-granite/granite-3.0-2b-base rows=4 length=2048
+smollm3-3b           + HuggingFaceTB/SmolLM3-3B rows=2 length=4096
+gemma-3-4b           + bench/models/gemma-3-4b.json rows=2 length=2048
+falcon-7b-b16        + tiiuae/falcon-7b rows=2 length=2048 grad=bfloat16 state=bfloat16
+glm-4-9b-b16         + THUDM/GLM-4-9B-0414 rows=1 length=2048 grad=bfloat16 state=bfloat16
+llama-8b-b16         + meta-llama/Llama-3.1-8B-Instruct rows=2 length=4096 grad=bfloat16 state=bfloat16
+qwen2.5-1.5b         + Qwen/Qwen2.5-1.5B-Instruct rows=8 length=2048
+smollm2-135m         + HuggingFaceTB/SmolLM2-135M rows=32 length=1024
+gemma-2b             + google/gemma-2b rows=2 length=2048
+cohere-7b-b16        + CohereForAI/c4ai-command-r7b-12-2024 rows=1 length=4096 grad=bfloat16 state=bfloat16
+olmo-3-7b-b16        + allenai/Olmo-3-1025-7B rows=1 length=8192 grad=bfloat16 state=bfloat16
+mistral-1b-16k       + bench/models/mistral-1b.json rows=1 length=16384
+llama-1b-512         + meta-llama/Llama-3.2-1B rows=32 length=512
+llama-1b-docs256     + meta-llama/Llama-3.2-1B rows=8 length=2048 pack=256
+llama-1b-32k-docs1k  - meta-llama/Llama-3.2-1B rows=1 length=32768 pack=1024
+gpt2-124m-docs       - openai-community/gpt2 rows=16 length=1024 dropout=published pack=256
+gpt2-124m-none       - openai-community/gpt2 rows=16 length=1024
+gpt2-124m-50304      - gpt2 rows=16 length=1024
 '
+published() { # NAME|FILE: a file with the config
+    local file=$work/published/${1//\//_}.json
+    [[ $1 == */* && ! -e $1 ]] || { echo "$1"; return; }
+    mkdir -p "$work/published"
+    python3 -c 'import json, sys
+for line in open("tests/model/published.jsonl"):
+    row = json.loads(line)
+    if row["name"] == sys.argv[1]: json.dump(row["config"], open(sys.argv[2], "w"))' "$1" "$file" && [ -e "$file" ] && echo "$file"
+}
 part_families() {
-    rows=$families part_steps
+    local name peer model args config got
+    steps_begin
+    while read -r name peer model args; do
+        [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
+        config=$(published "$model") || { say "| $name | no $model among the published configs |"; bad=1; continue; }
+        # shellcheck disable=SC2086
+        step_row "$name" "$config" $args || continue
+        [ "$peer" = + ] && [ -n "$python" ] && [ "${TR_PEER:-1}" = 1 ] || continue
+        # shellcheck disable=SC2086
+        within "${TR_PEER_LIMIT:-150}" "$python" bench/peer_family.py "$config" $args >"$out/peer.txt" 2>&1 ||
+            { say "- peer $name: failed or over its time: $(tail -n 1 "$out/peer.txt" | cut -c 1-200)"; continue; }
+        cat "$out/peer.txt" >>"$out/peers.txt"
+        got=$(sed -nE 's/^PEER .*"tokens_per_s": ([0-9.]+).*"warm_s": ([0-9.]+).*"loss": ([0-9.e-]+).*"peak_GiB": ([0-9.]+).*/\1 tok\/s, loss \3, \4 GiB, ready after \2 s/p' "$out/peer.txt")
+        say "- peer $name: $got, ratio $(awk -v a="$(v tokens_per_s)" -v b="${got%% *}" 'BEGIN { printf "%.2f", b > 0 ? a / b : 0 }')"
+    done <<<"$families"
+}
+part_attention() {
+    within 200 "$bin/bench_attention" ${TR_CASES:+cases="$TR_CASES"} >"$out/attention.txt" 2>&1 || { say "- attention: $(tail -n 1 "$out/attention.txt")"; bad=1; }
+    say "$(grep '^|' "$out/attention.txt")"
 }
 lean='
 llama-8b-lora      lora,llama-8b,4,2048,liger       lora=16

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/cuda} pack=build/gpu-pack peers=${TR_PEERS:-../shared/bench}
-programs=(trireme ops_cuda ops_attention_blocks train_golden train_adapters train_packed train_strategies bench_gpu bench_gradients)
+programs=(trireme ops_cuda ops_attention_blocks train_golden train_adapters train_packed train_strategies bench_gpu bench_gradients bench_attention)
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/lib"
 for p in "${programs[@]}"; do
