@@ -82,24 +82,38 @@ static void bash_values(struct tr_str *out)
             continue;
         tr_str_addf(out, "    --%s) ", tr_options[i].name);
         if (kind == VALUE_WORDS) {
-            tr_str_addf(out, "COMPREPLY=($(compgen -W '");
+            tr_str_addf(out, "_trireme_words '");
             add_choices(&tr_options[i], out);
-            tr_str_addf(out, "' -- \"$cur\")); return ;;\n");
+            tr_str_addf(out, "'; return ;;\n");
         } else {
-            tr_str_addf(out, "COMPREPLY=($(compgen -%c -- \"$cur\")); return ;;\n", kind == VALUE_DIR ? 'd' : 'f');
+            tr_str_addf(out, "_trireme_paths -%c; return ;;\n", kind == VALUE_DIR ? 'd' : 'f');
         }
     }
     tr_str_addf(out, "    esac\n");
 }
 
+/* bash breaks words at ':' and '=': a value with a colon is put together before it is compared, and what bash has
+ * already is taken off again. Paths come one a line, because blanks may be in them, and are quoted by readline. */
+static const char bash_helpers[] = "_trireme_words()\n{\n"
+                                   "    COMPREPLY=($(compgen -W \"$1\" -- \"$cur\"))\n"
+                                   "    ((at == COMP_CWORD)) || COMPREPLY=(\"${COMPREPLY[@]#\"${cur%:*}:\"}\")\n}\n"
+                                   "_trireme_paths()\n{\n"
+                                   "    mapfile -t COMPREPLY < <(compgen \"$1\" -- \"$cur\")\n"
+                                   "    compopt -o filenames 2>/dev/null\n}\n";
+
 static void complete_bash(struct tr_str *out)
 {
-    tr_str_addf(out, "_trireme()\n{\n"
-                     "    local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb= words= i\n"
-                     "    COMPREPLY=()\n"
-                     "    [ \"$before\" = = ] && before=${COMP_WORDS[COMP_CWORD-2]}\n"
-                     "    before=${before//-/_}; before=--${before#__}\n"
-                     "    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n        ");
+    tr_str_addf(out, "%s", bash_helpers);
+    tr_str_addf(out,
+                "_trireme()\n{\n"
+                "    local at=$COMP_CWORD cur=${COMP_WORDS[COMP_CWORD]} before verb= words= i\n"
+                "    COMPREPLY=()\n"
+                "    while ((at > 1)) && [[ $cur == :* || ${COMP_WORDS[at-1]} == : ]]; do\n"
+                "        ((--at)); cur=${COMP_WORDS[at]}$cur\n    done\n"
+                "    before=${COMP_WORDS[at-1]}\n"
+                "    if [ \"$cur\" = = ]; then cur=; elif [ \"$before\" = = ]; then before=${COMP_WORDS[at-2]}; fi\n"
+                "    before=${before//-/_}; before=--${before#__}\n"
+                "    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n        ");
     for (int v = 0; v < TR_VERB_COUNT; v++)
         tr_str_addf(out, "%s%s", v ? "|" : "", tr_verb_word((enum tr_verb)v));
     tr_str_addf(out, ") verb=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n");
@@ -115,8 +129,8 @@ static void complete_bash(struct tr_str *out)
                 tr_str_addf(out, " --%s", tr_options[i].name);
         tr_str_addf(out, "' ;;\n");
     }
-    tr_str_addf(out, "    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-                     "    [ -n \"${COMPREPLY[*]}\" ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n}\n"
+    tr_str_addf(out, "    esac\n    _trireme_words \"$words\"\n"
+                     "    [ -n \"${COMPREPLY[*]}\" ] || _trireme_paths -f\n}\n"
                      "complete -F _trireme trireme\n");
 }
 
@@ -126,7 +140,7 @@ static void zsh_option(const struct option *opt, struct tr_str *out)
 {
     static const char *const actions[] = { "", "", ":dir:_files -/", ":file:_files", ":value: " };
     enum value kind = value_of(opt);
-    tr_str_addf(out, " \\\n            '*--%s[", opt->name);
+    tr_str_addf(out, " \\\n            '*--%s%s[", opt->name, value_of(opt) == VALUE_NONE ? "" : "=");
     add_quoted(opt->help, "[]:", "'\\''", out);
     tr_str_addf(out, "]%s", actions[kind]);
     if (kind == VALUE_WORDS) {
@@ -161,9 +175,13 @@ static void complete_zsh(struct tr_str *out)
         for (size_t i = 0; i < tr_option_count(); i++)
             if (tr_option_is_for(&tr_options[i], (enum tr_verb)v))
                 zsh_option(&tr_options[i], out);
-        if (subs.n > 0)
-            tr_str_addf(out, " \\\n            '1:word:(%s)'", subs.p);
-        tr_str_addf(out, " \\\n            '*:path:_files'\n        ;;\n");
+        if (subs.n > 0) /* before the paths or behind them: ckpt verify DIR, ctl DIR save */
+            tr_str_addf(out,
+                        " \\\n            '*:word or path:{_alternative \"words:word:(%s)\" \"paths:path:_files\"}'",
+                        subs.p);
+        else
+            tr_str_addf(out, " \\\n            '*:path:_files'");
+        tr_str_addf(out, "\n        ;;\n");
         tr_str_release(&subs);
     }
     tr_str_addf(out, "    esac\n}\n\n_trireme \"$@\"\n");

@@ -33,6 +33,53 @@ for shell in bash zsh fish; do
     mv stdout complete.$shell
     if command -v $shell >/dev/null; then $shell -n complete.$shell || fail "$shell does not take its completion"; fi
 done
+# What bash completes, with its words broken where bash breaks them.
+mkdir 'a model'
+"$TRIREME" config completion bash >words.bash
+cat >ask.bash <<'ASK'
+. ./words.bash
+ask() { # WORDS...: as bash calls the function
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+    _trireme
+    printf '%s\n' "${COMPREPLY[@]}"
+}
+is() { # EXPECTED WORDS...
+    local want=$1
+    shift
+    [ "$(ask "$@" | paste -sd, -)" = "$want" ] || { echo "$*: $(ask "$@" | paste -sd, -), want $want"; exit 1; }
+}
+is train trireme tr
+is train trireme launch --nproc-per-node 2 tr
+is --learning_rate trireme launch train --learning_ra
+is reverse_kl,forward_kl,js_divergence,alpha_divergence trireme train --f_divergence_type =
+is forward_kl trireme train --f_divergence_type = f
+is q8_0 trireme ckpt export x --to gguf : q8
+is f16,bf16,q8_0,q4_0,q4_k_m,q6_k trireme ckpt export x --to gguf :
+is double trireme ckpt export x --to bnb-4bit : nf4 : d
+is 'a model' trireme train --model 'a m'
+ASK
+bash ask.bash || fail "see above"
+# And what zsh does, after a space and after '='.
+if command -v zsh >/dev/null; then
+    mkdir functions && "$TRIREME" config completion zsh >functions/_trireme
+    for typed in 'trireme train --f_divergence_type f' 'trireme train --f_divergence_type=f' 'trireme ctl out pau'; do
+        cat >ask.zsh <<'ASK'
+zmodload zsh/zpty
+zpty shell 'TERM=dumb zsh -f'
+zpty -w shell 'fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D; PS1=ready; stty -echo'
+zpty -r shell before '*ready*ready*'
+zpty -w -n shell "$1"$'\t'
+for i in {1..100}; do
+    while zpty -r -t shell piece; do said+=$piece; done
+    [[ $said == *forward_kl* || $said == *pause* ]] && exit 0
+    sleep 0.1
+done
+print -r -- "$said"
+exit 1
+ASK
+        timeout 60 zsh -f ask.zsh "$typed" >log 2>&1 </dev/null || fail "zsh: $typed: $(cat log)"
+    done
+fi
 expect 2 "$TRIREME" config completion csh
 . ./complete.bash
 complete_words() { # WORD...: what bash offers for the last one
