@@ -3,7 +3,7 @@
 'use strict';
 {
 
-const LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 24;
+const LEFT = 56, LETTER = 6.6, RIGHT = 10, TOP = 8, BOTTOM = 24;
 
 T.ticks = function (lo, hi, n) {
   if (!(hi - lo > 1e-12 * Math.abs(hi))) return [lo];
@@ -72,33 +72,36 @@ T.curve = function (host, spec) {
   host.replaceChildren();
   if (!y) { host.append(T.el('p', {class: 'empty'}, spec.empty || 'no values')); return; }
   const x = spec.range, at = v => (v - x[0]) / (x[1] - x[0] || 1), ly = v => log ? Math.log(Math.max(v, 1e-300)) : v;
-  const sx = v => LEFT + at(v) * (width - LEFT - RIGHT);
+  const ticks = log ? T.ticks(Math.log10(y[0]), Math.log10(y[1]), 4).map(t => 10 ** t) : T.ticks(y[0], y[1], 5);
+  const labels = spec.axis ? spec.axis(ticks) : T.labels(ticks, spec.format);
+  const left = Math.max(LEFT, LETTER * Math.max(...labels.map(t => t.length)) + 8); // digits that tell labels apart need room
+  const sx = v => left + at(v) * (width - left - RIGHT);
   const sy = v => TOP + (1 - (ly(v) - ly(y[0])) / (ly(y[1]) - ly(y[0]))) * (height - TOP - BOTTOM);
   const last = lines.filter(l => !l.points).map(l => l.label + ' ' + spec.format(l.last != null ? l.last : l.mean[l.mean.length - 1])).join(', ');
   const svg = T.el('svg', {class: 'curve', viewBox: '0 0 ' + width + ' ' + height, tabindex: 0, role: 'img',
     'aria-label': spec.label + ', steps ' + T.whole(x[0]) + ' to ' + T.whole(x[1]) + ', last ' + last});
-  svg.append(...grid(x, y, log, sx, sy, width, height, spec));
+  svg.append(...grid(x, ticks, labels, sx, sy, width, height, left));
   for (const m of spec.marks || []) if (m.step >= x[0] && m.step <= x[1])
     svg.append(T.el('line', {class: 'mark', x1: sx(m.step), x2: sx(m.step), y1: TOP, y2: height - BOTTOM}, T.el('title', {}, T.show(m.text))));
-  if (spec.plan != null && spec.plan >= y[0] && spec.plan <= y[1]) svg.append(T.el('line', {class: 'plan', x1: LEFT, x2: width - RIGHT, y1: sy(spec.plan), y2: sy(spec.plan)}));
+  if (spec.plan != null && spec.plan >= y[0] && spec.plan <= y[1]) svg.append(T.el('line', {class: 'plan', x1: left, x2: width - RIGHT, y1: sy(spec.plan), y2: sy(spec.plan)}));
   for (const l of lines) draw(svg, l, sx, sy, spec.exact ? {...view, smooth: 0} : view);
   const legend = T.el('ul', {class: 'legend'});
   host.append(svg, legend);
   tell(legend, lines, spec, null);
-  listen(svg, legend, lines, spec, {x, sx, width, height});
+  listen(svg, legend, lines, spec, {x, sx, left, width, height});
 };
 
-function grid(x, y, log, sx, sy, width, height, spec) {
-  const out = [], ys = log ? T.ticks(Math.log10(y[0]), Math.log10(y[1]), 4).map(t => 10 ** t) : T.ticks(y[0], y[1], 5);
-  for (const v of ys) {
-    out.push(T.el('line', {class: 'grid', x1: LEFT, x2: width - RIGHT, y1: sy(v), y2: sy(v)}));
-    out.push(T.el('text', {x: LEFT - 5, y: sy(v) + 4, 'text-anchor': 'end'}, (spec.axis || spec.format)(v, ys)));
-  }
+function grid(x, ys, labels, sx, sy, width, height, left) {
+  const out = [];
+  ys.forEach(function (v, i) {
+    out.push(T.el('line', {class: 'grid', x1: left, x2: width - RIGHT, y1: sy(v), y2: sy(v)}));
+    out.push(T.el('text', {x: left - 5, y: sy(v) + 4, 'text-anchor': 'end'}, labels[i]));
+  });
   const xs = T.ticks(x[0], x[1], width < 420 ? 3 : 6).filter(v => v === Math.round(v));
   for (const v of xs)
     out.push(T.el('text', {x: Math.min(sx(v), width - RIGHT - 12), y: height - 7, 'text-anchor': 'middle'}, v >= 1e5 ? T.count(v) : T.whole(v)));
-  out.push(T.el('text', {x: LEFT - 5, y: height - 7, 'text-anchor': 'end'}, 'step'));
-  out.push(T.el('line', {class: 'axis', x1: LEFT, x2: width - RIGHT, y1: height - BOTTOM, y2: height - BOTTOM}));
+  out.push(T.el('text', {x: left - 5, y: height - 7, 'text-anchor': 'end'}, 'step'));
+  out.push(T.el('line', {class: 'axis', x1: left, x2: width - RIGHT, y1: height - BOTTOM, y2: height - BOTTOM}));
   return out;
 }
 
@@ -137,7 +140,7 @@ function listen(svg, legend, lines, spec, g) {
   let cross = null, drag = null, pick = null;
   const stepAt = function (e) {
     const box = svg.getBoundingClientRect(), px = (e.clientX - box.left) * g.width / box.width;
-    const share = (px - LEFT) / (g.width - LEFT - RIGHT);
+    const share = (px - g.left) / (g.width - g.left - RIGHT);
     return Math.round(g.x[0] + Math.min(1, Math.max(0, share)) * (g.x[1] - g.x[0]));
   };
   const point = function (step) {

@@ -35,7 +35,7 @@ function curve(column, format, more) {
 }
 
 function perSecond(host, r) {
-  curve('tokens_per_s', x => T.count(x), {label: 'tokens/s', linear: true, plan: planned, planLabel: 'planned', empty: 'no steps yet'})(host, r);
+  curve('tokens_per_s', (x, d) => T.count(x, d), {label: 'tokens/s', linear: true, plan: planned, planLabel: 'planned', empty: 'no steps yet'})(host, r);
 }
 
 // The utilisation that the planned step would have: it grows as tokens per second do.
@@ -236,13 +236,13 @@ function experts(host, r) {
 }
 
 T.panels = [
-  {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', x => T.number(x, 5), {tall: true, evals: true, label: 'train', empty: 'no steps yet'})},
-  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {label: 'learning rate', axis: T.tenths, linear: true, exact: true, empty: 'no steps yet'})},
-  {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', x => T.number(x, 4), {label: 'gradient norm', empty: 'no steps yet'})},
+  {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', (x, d) => T.number(x, d || 5), {tall: true, evals: true, label: 'train', empty: 'no steps yet'})},
+  {id: 'lr', title: 'Learning rate', draw: curve('lr', (x, d) => T.number(x, d || 3), {label: 'learning rate', axis: T.tenths, linear: true, exact: true, empty: 'no steps yet'})},
+  {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', (x, d) => T.number(x, d || 4), {label: 'gradient norm', empty: 'no steps yet'})},
   {id: 'speed', title: 'Tokens per second', draw: perSecond},
   {id: 'mfu', title: 'Model flops utilisation', draw: curve('mfu', T.percent, {label: 'MFU', linear: true, plan: plannedShare, planLabel: 'planned', empty: 'the peak of the device is not known'})},
   {id: 'anatomy', title: 'Time of a step', draw: anatomy},
-  {id: 'margin', title: 'Reward margin', draw: curve('rewards_margin', x => T.number(x, 4), {linear: true, evals: true, label: 'train'}), optional: () => T.series.some(s => s && s.rewards_margin)},
+  {id: 'margin', title: 'Reward margin', draw: curve('rewards_margin', (x, d) => T.number(x, d || 4), {linear: true, evals: true, label: 'train'}), optional: () => T.series.some(s => s && s.rewards_margin)},
   {id: 'accuracy', title: 'Reward accuracy', draw: curve('rewards_accuracy', T.percent, {linear: true, evals: true, label: 'train'}), optional: () => T.series.some(s => s && s.rewards_accuracy)},
   {id: 'choices', title: 'Multiple choice', draw: choices, optional: () => ((T.series[T.current] || {}).evals || []).some(e => e.acc || e.acc_norm)},
   {id: 'scale', title: 'Loss scale', draw: curve('loss_scale', T.whole, {linear: true, exact: true}), optional: () => T.series.some(s => s && s.loss_scale)},

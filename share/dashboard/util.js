@@ -33,18 +33,26 @@ T.number = function (x, digits) {
   if (a !== 0 && (a < 1e-3 || a >= 1e7)) return x.toExponential(d - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
   return String(Number(x.toPrecision(d)));
 };
-// A label of an axis: all of them as decimals, or all with the power of ten of the largest.
-T.tenths = function (x, all) {
-  const most = Math.max(...all.map(Math.abs)), power = most > 0 ? Math.floor(Math.log10(most) + 1e-9) : 0;
-  return x === 0 || power >= -3 ? String(Number(x.toFixed(6))) : Number((x / 10 ** power).toPrecision(4)) + 'e' + power;
+// Labels of an axis: all of them as decimals, or all with the power of ten of the largest; as many digits as tell them apart.
+T.tenths = function (all) {
+  const most = Math.max(...all.map(Math.abs)), top = most > 0 ? Math.floor(Math.log10(most) + 1e-9) : 0, power = top < -3 || top > 6 ? top : 0;
+  const gap = all.length > 1 ? (all[1] - all[0]) / 10 ** power : 1, digits = Math.min(12, Math.max(0, Math.ceil(2 - Math.log10(gap))));
+  return all.map(x => String(Number((x / 10 ** power).toFixed(digits))) + (power && x ? 'e' + power : ''));
+};
+// The same by a format for values, with more digits where labels would be equal.
+T.labels = function (all, format) {
+  for (let digits = undefined; ; digits = (digits || 3) + 1) {
+    const out = all.map(x => format(x, digits));
+    if (digits > 12 || new Set(out).size === out.length) return out;
+  }
 };
 T.many = (n, word) => T.whole(n) + ' ' + word + (n === 1 ? '' : 's');
 T.whole = x => x == null ? '\u2013' : Math.round(x).toLocaleString('en-US');
-T.count = function (x) {
+T.count = function (x, digits) {
   if (x == null || !isFinite(x)) return '\u2013';
   for (const [unit, size] of [['T', 1e12], ['B', 1e9], ['M', 1e6], ['K', 1e3]])
-    if (Math.abs(x) >= size) return T.number(x / size, 3) + ' ' + unit;
-  return T.number(x, 3);
+    if (Math.abs(x) >= size) return T.number(x / size, digits || 3) + ' ' + unit;
+  return T.number(x, digits || 3);
 };
 T.bytes = function (x) {
   if (x == null || !isFinite(x)) return '\u2013';
@@ -52,17 +60,17 @@ T.bytes = function (x) {
     if (x >= size) return (x / size).toFixed(2) + ' ' + unit;
   return x + ' B';
 };
-T.seconds = function (s) {
+T.seconds = function (s, digits) {
   if (s == null || !isFinite(s)) return '\u2013';
   if (s <= 0) return '0 s';
-  if (s < 1e-3) return T.number(s * 1e6, 3) + ' \u00b5s';
-  if (s < 1) return T.number(s * 1e3, 3) + ' ms';
-  if (s < 120) return T.number(s, 3) + ' s';
+  if (s < 1e-3) return T.number(s * 1e6, digits || 3) + ' \u00b5s';
+  if (s < 1) return T.number(s * 1e3, digits || 3) + ' ms';
+  if (s < 120 || digits) return T.number(s, digits || 3) + ' s';
   if (s < 7200) return Math.floor(s / 60) + ' min';
   if (s < 172800) return Math.floor(s / 3600) + ' h ' + Math.floor(s % 3600 / 60) + ' min';
   return T.number(s / 86400, 3) + ' days';
 };
-T.percent = x => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, 3) + ' %';
+T.percent = (x, digits) => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, digits || 3) + ' %';
 T.when = t => t == null ? '\u2013' : new Date(1000 * t).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 T.clock = t => t == null ? '\u2013' : T.el('time', {title: T.when(t)}, T.when(t).slice(5, 19));
 // The last part of a run's directory, with as many parts before it as tell it from the other runs.

@@ -92,13 +92,36 @@ static void fill(struct plot *p, const double *y, size_t n, double lo, double hi
     }
 }
 
+static double label_of(const struct plot *p, double lo, double hi, size_t row)
+{
+    return p->n_rows > 1 ? hi - (hi - lo) * (double)row / (double)(p->n_rows - 1) : hi;
+}
+
+/* Digits with which the three labels differ and have no power of ten; 4 where the margin has no room for so many. */
+static int label_digits(const struct plot *p, double lo, double hi)
+{
+    for (int digits = 4; digits <= 7; digits++) {
+        char text[3][32];
+        size_t row[] = { 0, p->n_rows / 2, p->n_rows - 1 };
+        bool fits = true;
+        for (int i = 0; i < 3; i++) {
+            (void)snprintf(text[i], sizeof text[i], "%.*g", digits, label_of(p, lo, hi, row[i]));
+            fits &= strlen(text[i]) < MARGIN - 1 && strstr(text[i], "e+") == NULL;
+            fits &= i == 0 || row[i] == row[i - 1] || hi <= lo || strcmp(text[i], text[i - 1]) != 0;
+        }
+        if (fits)
+            return digits;
+    }
+    return 4;
+}
+
 static void print_cells(const struct plot *p, double lo, double hi, bool unicode, struct tr_str *out)
 {
+    int digits = label_digits(p, lo, hi);
     for (size_t r = 0; r < p->n_rows; r++) {
-        double label = p->n_rows > 1 ? hi - (hi - lo) * (double)r / (double)(p->n_rows - 1) : hi;
         bool is_labelled = r == 0 || r + 1 == p->n_rows || r == p->n_rows / 2;
         if (is_labelled)
-            tr_str_addf(out, "%9.4g %s", label, unicode ? "\u2524" : "|");
+            tr_str_addf(out, "%9.*g %s", digits, label_of(p, lo, hi, r), unicode ? "\u2524" : "|");
         else
             tr_str_addf(out, "%9s %s", "", unicode ? "\u2502" : "|");
         size_t n_used = p->n_columns; /* no blanks at the end of a line */

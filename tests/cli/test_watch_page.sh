@@ -198,9 +198,12 @@ try:
     if len(drawn) != 4 or len(set(drawn)) != 4:
         sys.exit(f"two sets of evaluation data of two runs are drawn as {drawn}")
     # labels of an axis have one notation
-    for top in (0.003, 6e-5):
-        labels = browser.run(f"[0, 1, 2, 3].map(i => T.tenths(i * {top} / 3, [0, {top}]))")
-        if labels != {0.003: ["0", "0.001", "0.002", "0.003"], 6e-5: ["0", "2e-5", "4e-5", "6e-5"]}[top]:
+    for all, want in (([0, 0.001, 0.002, 0.003], ["0", "0.001", "0.002", "0.003"]), ([0, 2e-5, 4e-5, 6e-5], ["0", "2e-5", "4e-5", "6e-5"]), ([0.00100001, 0.00100002], ["0.00100001", "0.00100002"])):
+        if (labels := browser.run(f"T.tenths({all})")) != want:
+            sys.exit(str(labels))
+    for call, want in (("[1000000, 1000020, 1000040], T.count", ["1 M", "1.00002 M", "1.00004 M"]), ("[0.008191, 0.008192], T.seconds", ["8.191 ms", "8.192 ms"]), ("[0.4, 0.4001], T.percent", ["40 %", "40.01 %"]),
+                       ("[1, 2], T.count", ["1", "2"])):
+        if (labels := browser.run(f"T.labels({call})")) != want:
             sys.exit(str(labels))
     well(url)
     # 64 ranks, one of them slow

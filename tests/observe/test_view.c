@@ -198,6 +198,24 @@ static void the_curve_falls_when_the_loss_falls(void **state)
     tr_str_release(&out);
 }
 
+static void the_labels_of_a_curve_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        double lo, hi;
+        const char *top, *bottom;
+    } rows[] = { { 10910, 75432, "    75432 |", "    10910 |" },     { 75401, 75403, "    75403 |", "    75401 |" },
+                 { 2.00001, 2.00004, "  2.00004 |", "  2.00001 |" }, { 1.5, 3.25, "     3.25 |", "      1.5 |" },
+                 { 1e9, 2e9, "    2e+09 |", "    1e+09 |" },         { 12000, 12000, "    12000 |", "    12000 |" } };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        struct tr_str out = { 0 };
+        tr_curve_draw((const double[]){ rows[i].hi, rows[i].lo }, 2, 1, 2, 40, 9, false, &out);
+        assert_int_equal(strncmp(out.p, rows[i].top, 11), 0);
+        assert_non_null(strstr(out.p, rows[i].bottom));
+        tr_str_release(&out);
+    }
+}
+
 static void history_keeps_true_means_however_long_the_run(void **state)
 {
     (void)state;
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(quiet_shows_faults_and_the_end_only),
         cmocka_unit_test(the_end_draws_the_curve_within_the_width),
         cmocka_unit_test(the_curve_falls_when_the_loss_falls),
+        cmocka_unit_test(the_labels_of_a_curve_differ),
         cmocka_unit_test(history_keeps_true_means_however_long_the_run),
         cmocka_unit_test(a_reader_that_went_away_does_not_kill_the_run),
         cmocka_unit_test(a_reader_that_stopped_costs_one_bounded_wait),
