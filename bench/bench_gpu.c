@@ -8,13 +8,13 @@
  * dtype float32, grad, state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1:
  * other bits every run), optim8 0 (1: moments of 8 bits), fp8 0, base 0 (1: only vectors learn, 2: and matrices of
  * linears are held as nf4, 3: as fp4), offload 0 (percent of the optimizer's state on the host), offload_param 0
- * (percent of frozen parameters on the host), stow 0 (1: saved activations on the host), profile 0, graph 1 (cuda:
- * replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last step), warm 3 (steps before those
- * that count), machine H200 (cuda: of the forecast), bare 2 (steps without copies of optimizer state, after the others:
- * what copies cost). In the result: used, bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time
- * of a step, of all threads; skipped, updates that float16 left out; exposed_s, of a step with copies less one without
- * them; planned_s and planned_exposed_s, what the plan says of both; on_gpu and pinned, its bytes of the device and of
- * the host.
+ * (percent of frozen parameters on the host; where all learn, above 0: with their state), offload_grad 0 (1: gradients
+ * on the host), stow 0 (1: saved activations on the host), profile 0, graph 1 (cuda: replay steps), curve 0 (1: all
+ * losses), hash 0 (1: of the weights after the last step), warm 3 (steps before those that count), machine H200 (cuda:
+ * of the forecast), bare 2 (steps without copies of optimizer state, after the others: what copies cost). In the
+ * result: used, bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time of a step, of all
+ * threads; skipped, updates that float16 left out; exposed_s, of a step with copies less one without them; planned_s
+ * and planned_exposed_s, what the plan says of both; on_gpu and pinned, its bytes of the device and of the host.
  */
 #include "bench_rig.h"
 #include "exec/exec_impl.h" /* kernels are timed one by one */

@@ -219,7 +219,7 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
 }
 
 /* [CONFIG.json|gpt2] vocab dropout rows length micro threads pack lora lora_dropout dtype grad state device recompute
- * fuse fp8 any_order optim8 offload offload_param stow, with the defaults that bench_gpu.c names. */
+ * fuse fp8 any_order optim8 offload offload_param offload_grad stow, with the defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
@@ -254,6 +254,7 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
                  .fp8_history = arg_number(argc, argv, "delayed", "0") != 0,
                  .offload_share = 0.01 * (double)arg_number(argc, argv, "offload", "0"),
                  .offload_param_share = 0.01 * (double)arg_number(argc, argv, "offload_param", "0"),
+                 .offloads_grads = arg_number(argc, argv, "offload_grad", "0") != 0,
                  .stows_activations = arg_number(argc, argv, "stow", "0") != 0,
                  .any_order = arg_number(argc, argv, "any_order", "0") != 0 },
     };

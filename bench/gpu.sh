@@ -20,7 +20,9 @@
 #   families         3600    560   in calls of about eight rows, by TR_CASES: published shapes of every family, beside torch.compile (peer_family.py; TR_PEER=0: alone)
 #   attention          40    200   attention alone: rows, documents, dropout, heads of 64 to 256, the library and our own
 #   lean              500    560   adapters on a base in bf16 and in 4 bits, and the peer's rows (torch_lean.py; PEERS: where bitsandbytes and liger are)
-#   offload           900    560   in two calls or more, by TR_CASES: optimizer state, a streamed base and activations on the host, beside the same without; 8-bit moments; rows of 128k tokens
+#   offload           900    560   in two calls or more, by TR_CASES: optimizer state, a streamed base, weights and gradients and activations on the host, beside the
+#                                  same without; 8-bit moments; rows of 128k tokens. `not hidden s`, a step less one without copies of the same process, belongs beside
+#                                  the planned seconds after it (15 %). First TR_CASES='8b-(66|16|33)', then '14b|24g|70b|adamw|128k'; `ready after s` holds the pinning
 #   checks            400          down to curves side by side
 #     ops              30    200   the op case table against the CPU reference, twice for the same bits; attention blocks
 #     golden           60    250   golden models on the GPU, with adapters and with bases in 4 bits too
@@ -334,6 +336,7 @@ llama-8b-66k-host    - bench/models/llama-8b.json rows=16 length=4096 grad=bfloa
 llama-8b-16k-host    - bench/models/llama-8b.json rows=4 length=4096 grad=bfloat16 recompute=2 offload=100 warm=2
 qwen-14b-33k-b16-h   - bench/models/qwen-14b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100 warm=2
 llama-8b-33k-b16-h   - bench/models/llama-8b.json rows=8 length=4096 grad=bfloat16 state=bfloat16 recompute=2 offload=100 warm=2
+llama-8b-24g         - bench/models/llama-8b.json rows=8 micro=4 length=2048 grad=bfloat16 state=bfloat16 recompute=2 offload=100 offload_param=100 offload_grad=1 stow=1 warm=2
 llama-70b-quarter    - CUT rows=2 length=4096 lora=16 base=2 recompute=2 warm=2
 llama-70b-quarter-h  - CUT rows=2 length=4096 lora=16 base=2 recompute=2 offload_param=100 stow=1 warm=2
 llama-1b-adamw       - bench/models/llama-1b.json rows=8 length=2048 profile=1 warm=2

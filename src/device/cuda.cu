@@ -3,7 +3,8 @@
  * All kernels of a step run on the compute stream, in the order of the program; the other streams are for copies, which
  * events order. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned memory
  * are five times faster. A large pinned arena is pages of our own that the driver locks: all cores make them, of 2 MiB
- * where the kernel has such, on the NUMA node of the GPU; cudaMallocHost makes them one by one in one thread. A launch
+ * where the kernel has such, on the NUMA node of the GPU; cudaMallocHost makes them one by one in one thread, and stays
+ * for drivers that refuse. A launch
  * never waits: a failure is noted with the name of the operation, and sync reports it. The runtime is linked statically
  * and looks for the driver at its first use, so this program also starts on machines without one. Rejected: managed
  * memory (when the plan is wrong it pages instead of failing) and the allocator pools (the plan already places every
@@ -17,11 +18,23 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGE_BYTES = 256 << 20 }; /* of a pinned arena that is made of pages of our own */
+/* LARGE: a pinned arena from this size on is made of pages of our own. PAGE: a huge one. */
+enum { LARGE_BYTES = 256 << 20, PAGE_BYTES = 2 << 20, MOST_REGISTERED = 16 };
 
 struct gpu {
     cudaStream_t stream[TR_STREAM_HOST]; /* the host stream is the issuing thread */
+    void *registered[MOST_REGISTERED];   /* arenas of pages of our own */
+    int n_registered;
 };
+
+static bool is_registered(const struct tr_device *d, const void *base)
+{
+    const struct gpu *g = (const struct gpu *)d->impl;
+    for (int i = 0; i < g->n_registered; i++)
+        if (g->registered[i] == base)
+            return true;
+    return false;
+}
 
 static cudaStream_t stream_of(const struct tr_device *d, enum tr_stream s)
 {
@@ -52,8 +65,10 @@ static int numa_node(void)
 {
     char id[32] = "", path[96];
     int ordinal = 0, node = -1;
-    if (cudaGetDevice(&ordinal) != cudaSuccess || cudaDeviceGetPCIBusId(id, sizeof id, ordinal) != cudaSuccess)
+    if (cudaGetDevice(&ordinal) != cudaSuccess || cudaDeviceGetPCIBusId(id, sizeof id, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
         return -1;
+    }
     for (char *c = id; *c; c++)
         *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
     (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
@@ -66,24 +81,51 @@ static int numa_node(void)
     return node;
 }
 
-/* Where nothing says otherwise the driver's own memory is not zeroed. */
+/* Pages of our own that the driver has locked; NULL: it refuses them, or they are few. Their bytes are a multiple of a
+ * page of any size, as cudaHostRegister wants it. */
+static void *register_pages(struct tr_device *d, size_t bytes, const char *what)
+{
+    struct gpu *g = (struct gpu *)d->impl;
+    size_t whole = tr_round_up(bytes, PAGE_BYTES);
+    void *p = NULL;
+    if (bytes < LARGE_BYTES || g->n_registered == MOST_REGISTERED)
+        return NULL;
+    if (tr_pages_reserve(d, TR_SPACE_PINNED, whole, what, &p) != TR_OK) {
+        tr_error_clear();
+        return NULL;
+    }
+    tr_pages_touch(p, whole, numa_node());
+    if (cudaHostRegister(p, whole, cudaHostRegisterDefault) == cudaSuccess) {
+        g->registered[g->n_registered++] = p;
+        return p;
+    }
+    (void)cudaGetLastError();
+    tr_pages_release(d, TR_SPACE_PINNED, p, whole);
+    return NULL;
+}
+
+/* The driver's own memory is not zeroed. */
 static cudaError_t pin(struct tr_device *d, size_t bytes, const char *what, void **out)
 {
-    void *p = NULL;
-    if (bytes < LARGE_BYTES) {
-        cudaError_t e = cudaMallocHost(out, bytes);
-        if (e == cudaSuccess)
-            memset(*out, 0, bytes);
-        return e;
-    }
-    if (tr_pages_reserve(d, TR_SPACE_PINNED, bytes, what, &p) != TR_OK)
-        return cudaErrorMemoryAllocation;
-    tr_pages_touch(p, bytes, numa_node());
-    cudaError_t e = cudaHostRegister(p, bytes, cudaHostRegisterPortable);
-    if (e != cudaSuccess)
-        tr_pages_release(d, TR_SPACE_PINNED, p, bytes);
-    *out = e == cudaSuccess ? p : NULL;
+    *out = register_pages(d, bytes, what);
+    cudaError_t e = *out ? cudaSuccess : cudaMallocHost(out, bytes);
+    if (e == cudaSuccess && !is_registered(d, *out))
+        memset(*out, 0, bytes);
     return e;
+}
+
+static void unpin(struct tr_device *d, void *base, size_t bytes)
+{
+    struct gpu *g = (struct gpu *)d->impl;
+    if (!is_registered(d, base)) {
+        (void)cudaFreeHost(base);
+        return;
+    }
+    for (int i = 0; i < g->n_registered; i++)
+        if (g->registered[i] == base)
+            g->registered[i] = g->registered[--g->n_registered];
+    (void)cudaHostUnregister(base); /* waits for nothing: the caller has */
+    tr_pages_release(d, TR_SPACE_PINNED, base, tr_round_up(bytes, PAGE_BYTES));
 }
 
 static enum tr_status reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
@@ -101,13 +143,12 @@ static enum tr_status reserve(struct tr_device *d, enum tr_space space, size_t b
 
 static void release(struct tr_device *d, enum tr_space space, void *base, size_t bytes)
 {
-    bool is_ours = space == TR_SPACE_PINNED && bytes >= LARGE_BYTES;
-    if (space == TR_SPACE_DEVICE)
-        (void)cudaFree(base);
-    else if (space == TR_SPACE_PINNED)
-        (void)(is_ours ? cudaHostUnregister(base) : cudaFreeHost(base));
-    if (space == TR_SPACE_HOST || is_ours)
+    if (space == TR_SPACE_HOST)
         tr_pages_release(d, space, base, bytes);
+    else if (space == TR_SPACE_PINNED)
+        unpin(d, base, bytes);
+    else
+        (void)cudaFree(base);
 }
 
 /* The driver finds the direction from the two addresses. On the host stream both addresses are host memory. */
