@@ -269,6 +269,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .offloads_to_disk = cfg->offload_optimizer == TR_OFFLOAD_DISK,
         .offloads_params_to_disk = cfg->offload_param == TR_OFFLOAD_DISK,
         .offload_dir = cfg->offload_dir,
+        .offloads_grads = use == TR_USE_TRAIN && cfg->offload_gradients,
         .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .layout = is_alone ? (struct tr_layout){ .data_size = 1, .shard_size = 1 } : layout_of(s),

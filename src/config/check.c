@@ -434,9 +434,11 @@ static bool has_whole_matrices(const struct tr_config *c)
     return c->tp == 1;
 }
 
-static bool learns_all(const struct tr_config *c)
+/* Parameters that learn go to the host with their optimizer state. */
+static bool keeps_all_params(const struct tr_config *c)
 {
-    return c->finetuning_type == TR_TUNING_FULL && c->trainable.n + c->frozen.n == 0;
+    return c->finetuning_type == TR_TUNING_FULL && c->trainable.n + c->frozen.n == 0 &&
+           (c->offload_optimizer != TR_OFFLOAD_CPU || c->offload_param != TR_OFFLOAD_CPU || (c->zero > 0 && c->dp > 1));
 }
 
 static bool is_a_new_run(const struct tr_config *c)
@@ -463,9 +465,10 @@ static const struct {
     { "pp_chunks", has_one_stage, "pp 1" },
     { "cp_mode", has_whole_rows, "cp 1" },
     { "sp", has_whole_matrices, "tp 1" },
-    { "offload_param", learns_all, "finetuning_type full: parameters that learn stay on the device" },
     { "gpus", plans_this_layout,
       "a layout that is given: add --search for the best one, or give yours by --dp, --tp, --pp" },
+    { "offload_param", keeps_all_params,
+      "finetuning_type full unless offload_optimizer is cpu and zero 0: parameters that learn go with their state" },
     { "allow_change", is_a_new_run, "a new run; it is about a resume" },
 };
 
@@ -490,12 +493,26 @@ static void check_schedule_name(struct loader *l)
                         c->pp_schedule);
 }
 
+/* Gradients that ranks have parts of are summed after the last backward, when they would be gone. */
+static void check_offload(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    const char *why = c->offload_optimizer != TR_OFFLOAD_CPU      ? "needs offload_optimizer cpu"
+                      : c->zero > 0 && c->dp > 1                  ? "needs zero 0"
+                      : c->tp * c->cp > 1                         ? "needs tp 1 and cp 1"
+                      : c->reproducible == TR_REPRODUCIBLE_LAYOUT ? "does not go with reproducible layout"
+                                                                  : NULL;
+    if (c->offload_gradients && why && !c->search && !c->table)
+        tr_loader_error(l, "offload_gradients %s", why);
+}
+
 static void check_mesh(struct loader *l)
 {
     (void)check_legal(l, TR_LEGAL_HYBRID_SHARD);
     (void)check_legal(l, TR_LEGAL_CHUNKS_SCHEDULE);
     (void)check_legal(l, TR_LEGAL_OFFLOAD_ZERO);
     check_schedule_name(l);
+    check_offload(l);
     check_effects(l);
 }
 

@@ -104,7 +104,7 @@ struct tr_config {
     enum tr_optim_kind optim;
     enum tr_offload offload_optimizer, offload_param;
     const char *offload_dir; /* of TR_OFFLOAD_DISK */
-    bool offload_activations;
+    bool offload_activations, offload_gradients;
     double offload_share; /* < 0: as little as fits */
     enum tr_muon_adjust muon_adjust_lr_fn;
     double muon_momentum;

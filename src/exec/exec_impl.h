@@ -93,6 +93,8 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
  * once. Clip: sums the norm over ranks, removes the loss scale, and writes the clip factor to the step buffer. Update
  * bucket: runs the optimizer on the parameters of the bucket. */
 void tr_exec_norm(struct tr_exec *e);
+/* Sums those of a bucket that lives on the host, before they go there: `whole` is where they are. */
+void tr_exec_norm_of(struct tr_exec *e, int bucket, const char *whole);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *a);
 struct tr_view tr_exec_step_view(struct tr_exec *e, int param); /* the step values of the parameter's group */
@@ -103,7 +105,7 @@ void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /*
  * address between steps. */
 enum tr_status tr_exec_copies_open(struct tr_exec *e);
 void tr_exec_copies_close(struct tr_exec *e);
-char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at);
+char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int row, int param, char *at);
 
 /* spill.c: what lives in a file. Post: a fetch or a store between the file, from `at` on, and memory of the device.
  * Finish: issues what is left of it, before something waits for its event. Drain: all writes are over. */

@@ -34,18 +34,23 @@ void tr_exec_copies_close(struct tr_exec *e)
     free(e->copied);
 }
 
-static enum tr_status post_copy(struct tr_run *r, const struct tr_action *a, void *to, const void *from)
+static enum tr_status post_bytes(struct tr_run *r, const struct tr_action *a, void *to, const void *from, size_t bytes)
 {
     struct tr_exec *e = r->e;
     int i = (int)(a - r->s->action);
     TR_BUG_ON(e->posted[i].is_copy); /* the schedule must wait for an action before it repeats it */
     tr_stream_record(e->dev, TR_STREAM_COMPUTE, e->computed);
     tr_stream_wait(e->dev, a->stream, e->computed);
-    tr_device_copy(e->dev, a->stream, to, from, r->s->buffer[a->use[0].buffer].bytes);
+    tr_device_copy(e->dev, a->stream, to, from, bytes);
     tr_stream_record(e->dev, a->stream, e->copied[i]);
     e->posted[i].is_copy = true;
     e->n_posted++;
     return TR_OK;
+}
+
+static enum tr_status post_copy(struct tr_run *r, const struct tr_action *a, void *to, const void *from)
+{
+    return post_bytes(r, a, to, from, r->s->buffer[a->use[0].buffer].bytes);
 }
 
 static char *host_at(const struct tr_exec *e, int bucket)
@@ -86,11 +91,24 @@ enum tr_status tr_run_STORE(struct tr_run *r, const struct tr_action *a)
     char *from = r->e->base[TR_A_OPTIM] + a->state;
     if (r->e->c->place.has_states_on_disk)
         return tr_exec_spill_post(r, a, true, r->e->c->memory.bucket[a->of].host, from);
-    return post_copy(r, a, host_at(r->e, a->of), from);
+    size_t grads = tr_bucket_grad_bytes_on_host(&r->e->c->place, a->of); /* an update only reads them */
+    return post_bytes(r, a, host_at(r->e, a->of) + grads, from + grads, r->s->buffer[a->use[0].buffer].bytes - grads);
 }
 
-char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at)
+enum tr_status tr_run_GRAD_IN(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, r->e->base[TR_A_GRADS] + a->grad[0], host_at(r->e, a->of));
+}
+
+enum tr_status tr_run_GRAD_OUT(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, host_at(r->e, a->of), r->e->base[TR_A_GRADS] + a->grad[0]);
+}
+
+char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int row, int param, char *at)
 {
     int bucket = e->c->place.param[param].bucket;
-    return e->c->place.is_on_host[bucket] ? e->base[TR_A_OPTIM] + a->state + (at - host_at(e, bucket)) : at;
+    enum tr_arena_id arena = tr_state_arena(&e->c->place, row, bucket);
+    bool is_fetched = arena == TR_A_HOST || arena == TR_A_DISK;
+    return is_fetched ? e->base[TR_A_OPTIM] + a->state + (at - host_at(e, bucket)) : at;
 }

@@ -101,7 +101,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
     e->joins_updates = e->column->update != NULL;
-    e->has_one_norm = !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
+    e->has_one_norm =
+        !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order && !c->opt.offloads_grads;
     /* A recording passes a failpoint once, when it is made, and not when it is replayed. */
     e->may_record = dev->row->capture && !getenv("TR_FAIL");
     TR_TRY(tr_exec_copies_open(e));

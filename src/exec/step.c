@@ -176,8 +176,10 @@ enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, c
 
 enum tr_status tr_run_NORM(struct tr_run *r, const struct tr_action *a)
 {
-    (void)a;
-    tr_exec_norm(r->e);
+    if (a->of >= 0)
+        tr_exec_norm_of(r->e, a->of, r->e->base[TR_A_GRADS] + a->grad[0]);
+    else
+        tr_exec_norm(r->e);
     return TR_OK;
 }
 

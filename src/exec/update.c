@@ -29,13 +29,15 @@ void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value)
     tr_device_copy_now(e->dev, step_row(e, 0) + (size_t)slot * sizeof value, &value, sizeof value);
 }
 
-static void sum_squares(struct tr_exec *e, int param, char *norms)
+/* whole: where the gradients of its bucket are; NULL: in their place. */
+static void sum_squares(struct tr_exec *e, int param, const char *whole, char *norms)
 {
     const struct tr_param_place *p = &e->c->place.param[param];
     int first_slot = e->c->place.norm_first[param];
     int64_t first = 0, n = 0, end = p->first + p->n,
             piece = e->c->opt.layout.in_order ? TR_NORM_PIECE : tr_max64(end, 1);
-    const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
+    const char *grad = whole ? whole + (size_t)p->at * tr_dtype_bytes(e->c->opt.grad_dtype)
+                             : tr_exec_at(e, TR_S_GRAD, param, &first, &n);
     for (int64_t at = p->first; at < end; at += piece) {
         struct tr_call c = tr_exec_call(e, TR_OP_SUMSQ);
         c.in[0] = view_row((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
@@ -55,24 +57,56 @@ static void sum_arena(struct tr_exec *e, char *norms)
     tr_exec_kernel(e, &c);
 }
 
+/* Gradients that live on the host were summed while they were here. */
+static bool is_summed(const struct tr_exec *e, int param)
+{
+    int bucket = e->c->place.param[param].bucket;
+    return bucket >= 0 && e->c->place.is_grad_on_host[bucket];
+}
+
 static void sum_params(struct tr_exec *e, char *norms)
 {
     for (int i = 0; i < e->c->place.model->n_params; i++)
-        if (tr_param_is_counted(&e->c->place, i))
-            sum_squares(e, i, norms);
+        if (tr_param_is_counted(&e->c->place, i) && !is_summed(e, i))
+            sum_squares(e, i, NULL, norms);
 }
 
+static char *norms_of(const struct tr_exec *e)
+{
+    return e->base[TR_A_WORK] + e->c->memory.norm;
+}
+
+/* Runs of slots that were not summed before. */
 static char *clear_norms(struct tr_exec *e)
 {
-    char *norms = e->base[TR_A_WORK] + e->c->memory.norm;
-    tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms,
-                    (size_t)e->c->place.norm_first[e->c->place.model->n_params] * sizeof(double));
-    return norms;
+    const int *first = e->c->place.norm_first;
+    for (int i = 0, from = 0; i <= e->c->place.model->n_params; i++) {
+        bool is_end = i == e->c->place.model->n_params || is_summed(e, i);
+        if (is_end && first[i] > from)
+            tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms_of(e) + (size_t)from * sizeof(double),
+                            (size_t)(first[i] - from) * sizeof(double));
+        if (is_end && i < e->c->place.model->n_params)
+            from = first[i + 1];
+    }
+    return norms_of(e);
 }
 
 void tr_exec_norm(struct tr_exec *e)
 {
     (e->has_one_norm ? sum_arena : sum_params)(e, clear_norms(e));
+}
+
+void tr_exec_norm_of(struct tr_exec *e, int bucket, const char *whole)
+{
+    for (int i = 0; i < e->c->place.model->n_params; i++) {
+        const struct tr_param_place *p = &e->c->place.param[i];
+        size_t n = (size_t)(e->c->place.norm_first[i + 1] - e->c->place.norm_first[i]);
+        if (p->bucket == bucket && tr_param_is_counted(&e->c->place, i))
+            sum_squares(e, i, whole, norms_of(e));
+        else if (p->bucket == bucket)
+            tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms_of(e) + (size_t)e->c->place.norm_first[i] * sizeof(double),
+                            n * sizeof(double));
+    }
 }
 
 void tr_exec_param_norms(struct tr_exec *e, double *out)
@@ -122,9 +156,7 @@ static struct tr_view state_view(struct tr_exec *e, const struct tr_action *a, i
     int64_t first = 0, n = 0;
     if (!tr_exec_holds(e, (enum tr_state)row, param))
         return (struct tr_view){ 0 };
-    char *at = tr_exec_at(e, (enum tr_state)row, param, &first, &n);
-    if (row >= TR_S_MASTER)
-        at = tr_exec_fetched(e, a, param, at);
+    char *at = tr_exec_fetched(e, a, row, param, tr_exec_at(e, (enum tr_state)row, param, &first, &n));
     if (r->shape != TR_PER_BLOCK)
         return view_row(at, r->dtype, n);
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype,

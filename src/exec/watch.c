@@ -11,7 +11,9 @@ void tr_exec_watch(struct tr_exec *e, tr_exec_look *look, void *ctx)
 bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
 {
     double sum = 0;
-    char *at = e->base[TR_A_WORK] + e->c->memory.norm; /* free until the norm is computed */
+    /* free until the norm is computed; behind all slots where some of them are computed before (place.c) */
+    int slot = e->c->opt.offloads_grads ? e->c->place.norm_first[e->c->place.model->n_params] : 0;
+    char *at = e->base[TR_A_WORK] + e->c->memory.norm + (size_t)slot * sizeof(double);
     struct tr_call c = tr_exec_call(e, TR_OP_SUMSQ);
     c.in[0] = v;
     c.out[0] = (struct tr_view){ .data = at, .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };

@@ -12,7 +12,8 @@
 
 /* DeepSpeed and FSDP offload parameters that ranks share. */
 #define PARAMS_STAY                                                                                                    \
-    "parameters stay on the device; frozen ones stream from the host with zero 2 or less (--offload_param cpu)"
+    "parameters stay on the device; with zero 2 or less frozen ones stream from the host, with zero 0 those that "     \
+    "learn (--offload_param cpu)"
 
 /* Sources of data. */
 #define IN_DATA "part of its source in data"

@@ -52,7 +52,7 @@ static int conflict(const struct tr_schedule *s, const struct tr_action *x, cons
         const struct tr_buffer_use *u = &x->use[i];
         if (u->is_idle)
             continue;
-        if (y->kind == TR_DO_NORM && u->writes && s->buffer[u->buffer].region == TR_BUF_GRAD)
+        if (y->kind == TR_DO_NORM && y->of < 0 && u->writes && s->buffer[u->buffer].region == TR_BUF_GRAD)
             return u->buffer;
         for (int k = 0; k < y->n_uses; k++)
             if ((u->writes || y->use[k].writes) && !y->use[k].is_idle && overlap(s, u->buffer, y->use[k].buffer))

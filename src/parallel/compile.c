@@ -150,6 +150,7 @@ static enum tr_status allocate(struct tr_compiled *c)
     p->group_of = calloc(n_params, sizeof *p->group_of);
     p->is_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_on_host);
     p->is_value_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_value_on_host);
+    p->is_grad_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_grad_on_host);
     p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
     p->stage_of = calloc(n_segments, sizeof *p->stage_of);
     p->bucket = calloc((size_t)p->n_buckets, sizeof *p->bucket);
@@ -157,8 +158,8 @@ static enum tr_status allocate(struct tr_compiled *c)
     c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
     c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
     bool has_all = p->param && p->is_frozen && p->fate_of && p->packed_of && p->group_of && p->is_on_host &&
-                   p->is_value_on_host && p->norm_first && p->stage_of && p->bucket && c->recompute_of &&
-                   c->memory.cache && c->memory.bucket;
+                   p->is_value_on_host && p->is_grad_on_host && p->norm_first && p->stage_of && p->bucket &&
+                   c->recompute_of && c->memory.cache && c->memory.bucket;
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
@@ -250,7 +251,7 @@ static enum tr_status build_with(struct tr_compiled *c)
 {
     bool is_fitted = c->opt.recompute == TR_RECOMPUTE_AUTO && c->opt.memory_budget;
     if (!c->opt.is_inference)
-        tr_offload_choose(&c->place, c->opt.offload_share, c->opt.offload_param_share);
+        tr_offload_choose(&c->place, &c->opt);
     return is_fitted ? fit_budget(c) : build_as_given(c);
 }
 
@@ -309,6 +310,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->place.group_of);
     free(c->place.is_on_host);
     free(c->place.is_value_on_host);
+    free(c->place.is_grad_on_host);
     free(c->place.norm_first);
     free(c->place.stage_of);
     free(c->place.bucket);

@@ -9,20 +9,34 @@
  * An update waits for the next step and runs in front of the first forward that reads the bucket: the copies of later
  * buckets hide behind the forwards of earlier ones. Gradients stay where they are until a backward overwrites them,
  * which is later. With ZeRO the new parameters travel to other ranks first, so there the update runs one forward
- * earlier.
+ * earlier. Where parameters that learn live on the host themselves, they are fetched and stored with their states, and
+ * come back as frozen ones do, behind the store.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-enum { SLOTS = 3 };
+enum { SLOTS = 3, MOST_AHEAD = 3 };
 
-/* Bytes of MASTER and of the optimizer's states of a bucket, as place.c lays them out side by side. */
+static bool has_value_on_host(const struct tr_placement *p, int bucket)
+{
+    return p->is_value_on_host[bucket] && !tr_bucket_is_frozen(p->model, bucket);
+}
+
+size_t tr_bucket_grad_bytes_on_host(const struct tr_placement *p, int bucket)
+{
+    size_t size = tr_dtype_bytes(p->states.row[TR_S_GRAD].dtype);
+    return p->is_grad_on_host[bucket] ? tr_round_up((size_t)p->bucket[bucket].n * size, TR_ALIGN) : 0;
+}
+
+/* Bytes of MASTER and of the optimizer's states of a bucket, as place.c lays them out side by side, behind the
+ * gradients and the parameters where those are on the host too. */
 size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket)
 {
     const struct tr_bucket *f = &p->bucket[bucket];
-    size_t sum = 0;
     if (tr_bucket_segment(p->model, bucket) == p->model->n_segments + 1) /* the second use has gradients only */
         return 0;
+    size_t sum = tr_bucket_grad_bytes_on_host(p, bucket);
+    sum += has_value_on_host(p, bucket) ? tr_round_up(tr_bucket_bytes(p, bucket, f->n), TR_ALIGN) : 0;
     for (int s = TR_S_MASTER; s < p->states.n; s++) {
         const struct tr_state_row *r = &p->states.row[s];
         int64_t n = r->shape != TR_PER_BLOCK ? f->n_by[r->shape] : r->is_sharded ? f->shard_n : f->n;
@@ -57,10 +71,26 @@ static void choose(struct tr_placement *p, enum tr_fate fate, size_t (*bytes_of)
     }
 }
 
-void tr_offload_choose(struct tr_placement *p, double state_share, double param_share)
+/* Gradients that several ranks or both ends of a pipeline have a part of are summed after the last backward: those
+ * stay. */
+static bool may_take_grads(const struct tr_placement *p, int bucket)
 {
-    choose(p, TR_LEARNS, tr_bucket_state_bytes, state_share, p->is_on_host);
-    choose(p, TR_FROZEN, value_bytes, param_share, p->is_value_on_host);
+    const struct tr_layout *l = p->layout;
+    return l->zero == 0 && !l->in_order && l->size[TR_AXIS_TP] * l->size[TR_AXIS_CP] == 1 && !p->has_states_on_disk &&
+           tr_bucket_segment(p->model, bucket) < p->model->n_segments;
+}
+
+void tr_offload_choose(struct tr_placement *p, const struct tr_compile_options *o)
+{
+    bool takes_values = !o->is_frozen && o->offload_param_share > 0 && p->layout->zero == 0 && !p->has_states_on_disk;
+    for (int b = 0; b < p->n_buckets; b++)
+        p->is_value_on_host[b] = p->is_grad_on_host[b] = false;
+    choose(p, TR_LEARNS, tr_bucket_state_bytes, o->offload_share, p->is_on_host);
+    choose(p, TR_FROZEN, value_bytes, o->offload_param_share, p->is_value_on_host);
+    for (int b = 0; b < p->n_buckets && !tr_bucket_is_frozen(p->model, b); b++) {
+        p->is_value_on_host[b] = takes_values && p->is_on_host[b];
+        p->is_grad_on_host[b] = o->offloads_grads && p->is_on_host[b] && may_take_grads(p, b);
+    }
 }
 
 struct offload_pass {
@@ -83,6 +113,10 @@ static struct tr_action *copy(struct offload_pass *p, enum tr_action_kind kind, 
     a->n_buckets = 1;
     tr_use_add(a, p->slot[k], TR_AS_STATE, kind == TR_DO_FETCH)->takes = kind == TR_DO_FETCH;
     (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_HOST, a->of), TR_AS_OTHER, kind == TR_DO_STORE);
+    if (has_value_on_host(&p->e.c->place, a->of))
+        (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_VALUE, a->of), TR_AS_OTHER, kind == TR_DO_STORE);
+    if (p->e.c->place.is_grad_on_host[a->of] && kind == TR_DO_FETCH)
+        (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, a->of), TR_AS_OTHER, false);
     return a;
 }
 
@@ -104,14 +138,23 @@ static void update(struct offload_pass *p)
 {
     int k = p->n_done++;
     struct tr_action a = p->update[k];
-    int fixed = tr_fixed_buffer(p->e.s, TR_BUF_STATE, a.of);
+    const struct tr_placement *place = &p->e.c->place;
+    int fixed = tr_fixed_buffer(p->e.s, TR_BUF_STATE, a.of), n = 0;
+    int value = has_value_on_host(place, a.of) ? tr_fixed_buffer(p->e.s, TR_BUF_VALUE, a.of) : -1;
+    int grad = place->is_grad_on_host[a.of] ? tr_fixed_buffer(p->e.s, TR_BUF_GRAD, a.of) : -1;
     for (int i = 0; k == 0 && i < p->n_slots; i++)
         fetch(p, i);
-    for (int i = 0; i < a.n_uses; i++)
-        if (a.use[i].buffer == fixed) {
-            a.use[i].buffer = p->slot[k];
-            a.use[i].role = TR_AS_STATE;
+    for (int i = 0; i < a.n_uses; i++) {
+        if (a.use[i].buffer == value || a.use[i].buffer == grad)
+            continue; /* it is in the slot too */
+        a.use[n] = a.use[i];
+        if (a.use[n].buffer == fixed) {
+            a.use[n].buffer = p->slot[k];
+            a.use[n].role = TR_AS_STATE;
         }
+        n++;
+    }
+    a.n_uses = n;
     a.part = TR_PART_GRADIENTS;
     (void)tr_emit(&p->e, &a);
     tr_use_free(copy(p, TR_DO_STORE, k), p->slot[k]);
@@ -137,21 +180,23 @@ static bool is_reader(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* The position in front of which an update of the bucket must run: that of the first reader. With ZeRO, the end of the
- * second reader before it, because `overlap` posts gathers one reader ahead. */
-static int place_of(const struct tr_schedule *s, int bucket, bool is_ahead)
+/* The position in front of which an update of the bucket must run: that of the first reader, or the end of the reader
+ * `ahead` before it: with ZeRO the second, because `overlap` posts gathers one reader ahead, and the third where
+ * parameters come back from the host, two readers ahead. */
+static int place_of(const struct tr_schedule *s, int bucket, int ahead)
 {
-    int before[2], begin = 0; /* before: the ends of the last two readers */
+    int before[MOST_AHEAD], begin = 0; /* before: the ends of the last readers */
     while (begin < s->n_actions && s->action[begin].part < TR_PART_GRADIENTS)
         begin++;
-    before[0] = before[1] = begin;
+    for (int i = 0; i < MOST_AHEAD; i++)
+        before[i] = begin;
     for (int i = begin; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         for (int k = 0; is_reader(a) && k < a->n_buckets; k++)
             if (a->bucket[k] == bucket)
-                return is_ahead ? before[1] : i;
+                return ahead ? before[ahead - 1] : i;
         if (is_reader(a)) {
-            before[1] = before[0];
+            memmove(&before[1], &before[0], (MOST_AHEAD - 1) * sizeof *before);
             before[0] = i + 1;
         }
     }
@@ -165,7 +210,8 @@ static void find_order(const struct tr_compiled *c, const struct tr_schedule *s,
     int zero = c->opt.layout.zero;
     for (int i = 0; i < s->n_actions; i++)
         if (is_offloaded(c, &s->action[i]) && s->action[i].kind == TR_DO_UPDATE) {
-            int at = place_of(s, s->action[i].of, zero >= 1), k = p->n++;
+            int ahead = has_value_on_host(&c->place, s->action[i].of) ? MOST_AHEAD : zero >= 1 ? 2 : 0;
+            int at = place_of(s, s->action[i].of, ahead), k = p->n++;
             for (; k > 0 && p->at[k - 1] > at; k--) {
                 p->update[k] = p->update[k - 1];
                 p->at[k] = p->at[k - 1];

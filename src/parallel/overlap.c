@@ -24,8 +24,8 @@ struct overlap_pass {
     struct tr_emit e;
     struct pending *pending; /* by bucket */
     int reducing;            /* bucket whose shards are under way, -1: none */
-    int *fetched, *stored;   /* by bucket: its fetch and its store in this step, -1: not yet */
-    int *copy;               /* by buffer: the stow or unstow under way that uses it, -1: none */
+    int *fetched, *stored;   /* by bucket: its fetch in this step, and its store until a copy waits; -1: none */
+    int *copy;               /* by buffer: the stow, unstow, grad-in or grad-out under way that uses it, -1: none */
     /* of the current action: actions; -1 - bucket: that bucket's gather in the last step; less by n_buckets: its store
      */
     int *wait, n_wait;
@@ -52,17 +52,30 @@ static bool has_bucket(const struct tr_action *a, int bucket)
 static int ahead_of(const struct tr_action *a)
 {
     bool is_gather = a->kind == TR_DO_GATHER && a->part == TR_PART_GRADIENTS && !a->is_first;
-    return a->kind == TR_DO_BRING || a->kind == TR_DO_UNSTOW ? MOST_AHEAD : is_gather ? 1 : 0;
+    bool is_copy = a->kind == TR_DO_BRING || a->kind == TR_DO_UNSTOW || a->kind == TR_DO_GRAD_IN;
+    return is_copy ? MOST_AHEAD : is_gather ? 1 : 0;
+}
+
+/* Does the reader end the time of another slot of the bucket? It waits for the copy from there, which the copy to the
+ * device follows. */
+static bool frees_slot_of(const struct tr_schedule *s, const struct tr_action *a, int bucket)
+{
+    for (int k = 0; k < a->n_uses; k++)
+        if (a->use[k].is_idle && s->buffer[a->use[k].buffer].bucket == bucket)
+            return true;
+    return false;
 }
 
 /* Moves gathers and copies in front of earlier readers, but never of a reader of the same bucket, which has a slot of
  * its own for it. */
-static void post_ahead(struct tr_action *list, int n)
+static void post_ahead(struct tr_schedule *s)
 {
+    struct tr_action *list = s->action;
     int reader[MOST_AHEAD] = { -1, -1 }; /* the last ones, the newest first */
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < s->n_actions; i++) {
         int k = 0, of = list[i].of;
-        while (k < ahead_of(&list[i]) && reader[k] >= 0 && !has_bucket(&list[reader[k]], of))
+        while (k < ahead_of(&list[i]) && reader[k] >= 0 && !has_bucket(&list[reader[k]], of) &&
+               !(list[i].kind == TR_DO_GRAD_IN && frees_slot_of(s, &list[reader[k]], of)))
             k++;
         if (k > 0) {
             struct tr_action moved = list[i];
@@ -152,6 +165,10 @@ static void post(struct overlap_pass *p, const struct tr_action *a)
     TR_BUG_ON(a->kind == TR_DO_BRING && x->action >= 0); /* its wait would hold the copies only */
     if (tr_action_is_posted(a))
         settle(p, a->of);
+    if (a->kind == TR_DO_BRING && p->stored[a->of] >= 0) { /* parameters that an update of this step has changed */
+        p->wait[p->n_wait++] = p->stored[a->of];
+        p->stored[a->of] = -1; /* later copies to the device are behind this one */
+    }
     emit_waiting(p, a);
     x->action = tr_action_is_posted(a) ? p->e.s->n_actions - 1 : -1;
     x->is_shard = is_scatter;
@@ -185,6 +202,8 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
     switch (a->kind) {
     case TR_DO_STOW:
     case TR_DO_UNSTOW:
+    case TR_DO_GRAD_IN:
+    case TR_DO_GRAD_OUT:
         TR_BUG_ON(p->n_wait > 0); /* a wait here would hold the copies only */
         emit_waiting(p, a);
         set_copy(p, p->e.s->n_actions - 1, p->e.s->n_actions - 1);
@@ -204,8 +223,12 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
         return;
     case TR_DO_FETCH:
         for (int k = 1; k < a->n_buckets; k++) {
-            int store = p->stored[a->bucket[k]];
-            p->wait[p->n_wait++] = store >= 0 ? store : -1 - p->e.c->place.n_buckets - a->bucket[k];
+            int *store = &p->stored[a->bucket[k]];
+            if (*store >= 0)
+                p->wait[p->n_wait++] = *store;
+            else if (!p->e.c->place.is_value_on_host[a->bucket[k]]) /* else a copy of that step has waited for it */
+                p->wait[p->n_wait++] = -1 - p->e.c->place.n_buckets - a->bucket[k];
+            *store = -1;
         }
         emit_waiting(p, a);
         p->fetched[a->of] = p->e.s->n_actions - 1;
@@ -221,8 +244,18 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
     case TR_DO_TIE:
         settle(p, a->of);
         break;
-    case TR_DO_NORM: /* reads all gradients */
+    case TR_DO_NORM: /* reads all gradients, or those of a bucket */
+        if (a->of >= 0) {
+            settle(p, a->of);
+            break;
+        }
         settle_all(p);
+        for (int b = 0; b < p->e.s->n_buffers;
+             b++) /* and the next step reads those that are on their way to the host */
+            if (p->copy[b] >= 0 && p->e.s->action[p->copy[b]].kind == TR_DO_GRAD_OUT) {
+                p->wait[p->n_wait++] = p->copy[b];
+                set_copy(p, p->copy[b], -1);
+            }
         break;
     default:
         for (int k = 0; tr_action_has_program(a) && k < a->n_buckets; k++)
@@ -245,7 +278,7 @@ static int last_of(const struct tr_schedule *s, int n_buckets, int number)
 enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct overlap_pass p = { .reducing = -1 };
-    post_ahead(s->action, s->n_actions);
+    post_ahead(s);
     p.pending = calloc((size_t)c->place.n_buckets, sizeof *p.pending);
     p.wait = calloc(2 * (size_t)c->place.n_buckets + TR_MAX_USES + 1, sizeof *p.wait);
     p.copy = calloc((size_t)s->n_buffers + 1, sizeof *p.copy);

@@ -81,7 +81,7 @@ static inline enum tr_arena_id tr_state_arena(const struct tr_placement *p, int 
 {
     if (row == TR_S_VALUE)
         return !p->is_value_on_host[bucket] ? TR_A_PARAMS : p->has_values_on_disk ? TR_A_DISK : TR_A_HOST;
-    return row == TR_S_GRAD         ? TR_A_GRADS
+    return row == TR_S_GRAD         ? (p->is_grad_on_host[bucket] ? TR_A_HOST : TR_A_GRADS)
            : !p->is_on_host[bucket] ? TR_A_OPTIM
            : p->has_states_on_disk  ? TR_A_DISK
                                     : TR_A_HOST;
@@ -100,10 +100,12 @@ struct tr_compile_options {
     const uint8_t *n_saved;
     struct tr_param_groups groups;
     /* shares of the bytes that live on the host: of optimizer state and master weights, and of frozen parameters; below
-     * 0: the least that fits the budget */
+     * 0: the least that fits the budget. Where all parameters learn, they go with their states where the second is
+     * above 0. */
     double offload_share, offload_param_share;
     bool offloads_to_disk, offloads_params_to_disk; /* what is offloaded lives in a file in offload_dir */
     const char *offload_dir;
+    bool offloads_grads;    /* gradients of buckets whose states live on the host rest there too */
     bool stows_activations; /* inputs of segments rest on the host between forward and backward */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
@@ -208,6 +210,8 @@ static inline bool tr_logits_are_parts(const struct tr_compiled *c)
 }
 /* The model whose constant table is the longest: all schedules read that one table. */
 const struct tr_model *tr_constant_model(const struct tr_compiled *c, int constant);
+/* Bytes of the gradients of a bucket that live on the host, in front of all that lives there; 0: they do not. */
+size_t tr_bucket_grad_bytes_on_host(const struct tr_placement *p, int bucket);
 /* Do updates of a step wait for the next step? */
 bool tr_defers_updates(const struct tr_schedule *s);
 /* Prints the pipeline schedule, then this rank's training actions. */

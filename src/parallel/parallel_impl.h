@@ -72,9 +72,9 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c);
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);
 
-/* offload.c: which buckets have their states, or their frozen parameters, on the host; and the bytes of those states.
- */
-void tr_offload_choose(struct tr_placement *p, double state_share, double param_share);
+/* offload.c: which buckets have their states, parameters and gradients on the host; and the bytes that travel to an
+ * update. */
+void tr_offload_choose(struct tr_placement *p, const struct tr_compile_options *o);
 size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket);
 
 /* whole.c: what the phases of the optimizer on whole matrices need. */

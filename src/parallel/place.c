@@ -106,7 +106,8 @@ static void place_params(struct tr_compiled *c)
         (void)slice(map, TR_A_DISK, tr_round_up(map->bytes[TR_A_DISK], TR_DISK_ALIGN) - map->bytes[TR_A_DISK], "",
                     "padding");
         map->bucket[g].host = map->bytes[tr_state_arena(&c->place, TR_S_MASTER, g)];
-        for (int s = 0; s < c->place.states.n && f->n > 0; s++) {
+        for (int k = 0; k < c->place.states.n && f->n > 0; k++) {
+            int s = k <= TR_S_GRAD && c->place.is_grad_on_host[g] ? TR_S_GRAD - k : k; /* gradients first */
             if (tr_states_has(&c->place.states, s, fate) && (!is_second_use || s == TR_S_GRAD))
                 place_state(c, s, g);
             if (s == TR_S_GRAD && !o->is_inference && !is_frozen)
@@ -306,8 +307,8 @@ static void place_rest(struct tr_compiled *c)
             slice(map, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values of the step before");
     size_t n_losses = (size_t)(tr_max64(1, c->opt.n_micro) * c->place.model->n_losses);
     map->loss = slice(map, TR_A_WORK, n_losses * sizeof(double), "", "losses");
-    map->norm = slice(map, TR_A_WORK, (size_t)c->place.norm_first[c->place.model->n_params] * sizeof(double), "",
-                      "gradient norms");
+    size_t n_norms = (size_t)c->place.norm_first[c->place.model->n_params] + c->opt.offloads_grads;
+    map->norm = slice(map, TR_A_WORK, n_norms * sizeof(double), "", "gradient norms");
     map->local_bytes = local_bytes(c);
     map->local = slice(map, TR_A_WORK, TR_B_COUNT * map->local_bytes, "", "tokens of this context rank");
     map->temps = slice(map, TR_A_WORK, temps, "", "values and kernel scratch inside one action");

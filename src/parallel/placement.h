@@ -121,8 +121,11 @@ struct tr_placement {
     uint8_t *packed_of;             /* by parameter: enum tr_packed */
     bool *is_on_host;               /* by bucket: its MASTER and the states of its optimizer live on the host */
     bool has_states_on_disk, has_values_on_disk; /* what would live on the host lives in a file */
-    bool *is_value_on_host;                      /* by bucket: its parameters, which are frozen, live on the host */
-    uint8_t *group_of;                           /* by parameter: its group, and its row of the step buffer */
+    /* by bucket: its parameters live on the host; those that learn lie in front of their states there, and travel with
+     * them to an update */
+    bool *is_value_on_host;
+    bool *is_grad_on_host;    /* by bucket: its gradients rest there between micro-batches and until the update */
+    uint8_t *group_of;        /* by parameter: its group, and its row of the step buffer */
     int *norm_first;          /* by parameter: its first slot of `norm`; one past the last: how many there are */
     int n_stages, *stage_of;  /* by segment; stage k is pipeline rank k % pp's */
     struct tr_bucket *bucket; /* by bucket */

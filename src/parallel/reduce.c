@@ -4,18 +4,32 @@
  * when gradients are summed over ranks: after the last micro-batch, or with zero 2 and 3 after every micro-batch,
  * because the whole gradients of a bucket exist only from its first backward to its reduction. In a reproducible layout
  * each micro-batch is added along the tree first.
+ *
+ * Gradients that live on the host have a slot from the first backward of a micro-batch that writes them to the last one
+ * (grad-out); the next micro-batch adds to what comes back from there (grad-in), so the sums are those of a run that
+ * keeps them. A slot is free STAYS segments later, when the copy has had time to end. The squares of a bucket are
+ * summed before its slot goes for the last time.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
+enum { STAYS = 2 }; /* segments that run before the slot of gradients on their way to the host is free */
+
+struct leaving {
+    int buffer, bucket, number; /* number: readers before it left */
+};
+
 struct reduce_pass {
     struct tr_emit e;
     int grad_zero;
-    int *whole;       /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
-    int *n_split;     /* by bucket: backwards whose input part is done and whose weight part is not */
-    bool *is_touched; /* by parameter: its gradient already holds a sum of this step, or of this reduction */
-    bool *is_summed;  /* by bucket: its shard of gradients already holds a sum of this step */
-    int reducing;     /* slot of the gradients that are being reduced, -1: none */
+    int *whole;              /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
+    int *n_split;            /* by bucket: backwards whose input part is done and whose weight part is not */
+    bool *is_touched;        /* by parameter: its gradient already holds a sum of this step, or of this reduction */
+    bool *is_summed;         /* by bucket: its shard of gradients already holds a sum of this step */
+    int reducing;            /* slot of the gradients that are being reduced, -1: none */
+    int number;              /* readers so far */
+    struct leaving *leaving; /* slots whose gradients are on their way to the host */
+    int n_leaving;
 };
 
 static bool is_backward(const struct tr_action *a)
@@ -36,9 +50,15 @@ static bool is_last_touch(const struct reduce_pass *p, int i, int bucket, bool w
     return true;
 }
 
+/* Have its whole gradients a slot for a time? */
+static bool comes_and_goes(const struct reduce_pass *p, int bucket)
+{
+    return p->grad_zero >= 2 || p->e.c->place.is_grad_on_host[bucket];
+}
+
 static int grad_buffer(const struct reduce_pass *p, int bucket)
 {
-    return p->grad_zero >= 2 ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket);
+    return comes_and_goes(p, bucket) ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket);
 }
 
 /* The local parameters whose gradients this backward writes, a bit each. */
@@ -142,6 +162,72 @@ static void second_use(struct reduce_pass *p, int shared, const struct tr_action
         reduce(p, second, from->micro);
 }
 
+/* ---- gradients on the host ---- */
+
+static bool is_reader(const struct tr_action *a)
+{
+    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
+}
+
+/* Does the next reader after action i write gradients of the bucket? */
+static bool is_next(const struct reduce_pass *p, int i, int bucket)
+{
+    for (i++; i < p->e.n_from && !is_reader(&p->e.from[i]);)
+        i++;
+    const struct tr_action *a = i < p->e.n_from ? &p->e.from[i] : NULL;
+    for (int k = 0; a && is_backward(a) && k < a->n_buckets; k++)
+        if (a->bucket[k] == bucket)
+            return true;
+    return false;
+}
+
+/* Gradients that other micro-batches have a sum of come to a new slot. */
+static void bring_grads(struct reduce_pass *p, int bucket, int micro, size_t bytes)
+{
+    bool is_sum = false;
+    for (int k = 0; k < p->e.s->model->n_params; k++)
+        is_sum |= p->is_touched[k] && p->e.c->place.param[k].bucket == bucket;
+    if (!is_sum || !p->e.c->place.is_grad_on_host[bucket])
+        return;
+    p->whole[bucket] = tr_slot_add(&p->e, TR_BUF_GRADS, bucket, bytes);
+    struct tr_action *a = emit_bucket(p, TR_DO_GRAD_IN, bucket, bucket, -1, micro);
+    a->use[0].takes = true;
+    (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket), TR_AS_OTHER, false);
+}
+
+/* After the last backward of a micro-batch, and of a step, that writes them. */
+static void leave_grads(struct reduce_pass *p, int i, int bucket, bool is_last)
+{
+    struct tr_action *a;
+    int slot = p->whole[bucket], micro = p->e.from[i].micro;
+    if (is_last) {
+        a = emit_bucket(p, TR_DO_NORM, bucket, bucket, -1, micro);
+        a->use[0].writes = false;
+    } else if (is_next(p, i, bucket)) {
+        return; /* there is no time to go and come back */
+    }
+    a = emit_bucket(p, TR_DO_GRAD_OUT, bucket, bucket, -1, micro);
+    a->use[0].writes = false;
+    (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket), TR_AS_OTHER, true);
+    p->leaving[p->n_leaving++] = (struct leaving){ slot, bucket, p->number };
+    p->whole[bucket] = -1;
+}
+
+/* A reader frees the slots that left some time ago, or whose gradients come back for the next one. */
+static void free_slots(struct reduce_pass *p, int i, struct tr_action *a)
+{
+    int n = 0;
+    p->number++;
+    for (int k = 0; k < p->n_leaving; k++) {
+        struct leaving *x = &p->leaving[k];
+        if (p->number - x->number >= STAYS || is_next(p, i, x->bucket))
+            tr_use_free(a, x->buffer);
+        else
+            p->leaving[n++] = *x;
+    }
+    p->n_leaving = n;
+}
+
 static void pass_backward(struct reduce_pass *p, int i)
 {
     const struct tr_layout *l = &p->e.c->opt.layout;
@@ -150,12 +236,15 @@ static void pass_backward(struct reduce_pass *p, int i)
     size_t size = tr_dtype_bytes(p->e.c->opt.grad_dtype);
     /* the input part and the weight part write gradients of different parameters */
     bool is_part = from.kind == TR_DO_BACKWARD_INPUT;
-    struct tr_action *a = tr_emit(&p->e, &from);
     int n_buckets = 0; /* buckets of parameters that learn stand first */
     while (n_buckets < from.n_buckets && !tr_bucket_is_frozen(p->e.s->model, from.bucket[n_buckets]))
         n_buckets++;
+    for (int k = 0; k < n_buckets; k++)
+        if (comes_and_goes(p, from.bucket[k]) && p->whole[from.bucket[k]] < 0)
+            bring_grads(p, from.bucket[k], from.micro, (size_t)p->e.c->place.bucket[from.bucket[k]].n * size);
+    struct tr_action *a = tr_emit(&p->e, &from);
     for (int k = 0; k < n_buckets; k++) {
-        bool is_new = p->grad_zero >= 2 && p->whole[from.bucket[k]] < 0;
+        bool is_new = comes_and_goes(p, from.bucket[k]) && p->whole[from.bucket[k]] < 0;
         if (is_new)
             p->whole[from.bucket[k]] =
                 tr_slot_add(&p->e, TR_BUF_GRADS, from.bucket[k], (size_t)p->e.c->place.bucket[from.bucket[k]].n * size);
@@ -164,6 +253,8 @@ static void pass_backward(struct reduce_pass *p, int i)
         u->takes = is_new;
     }
     touch(p, a, bits);
+    if (is_reader(&from))
+        free_slots(p, i, a);
     for (int k = 0; k < n_buckets; k++) {
         int bucket = from.bucket[k], *n_split = &p->n_split[bucket];
         *n_split += is_part ? 1 : from.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
@@ -177,6 +268,8 @@ static void pass_backward(struct reduce_pass *p, int i)
             second_use(p, bucket, &from, bits);
         if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done)
             reduce(p, bucket, from.micro);
+        if (p->e.c->place.is_grad_on_host[bucket] && is_last_of_micro && *n_split == 0)
+            leave_grads(p, i, bucket, is_done);
     }
 }
 
@@ -188,7 +281,9 @@ enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s
     int *mem = calloc(2 * (size_t)c->place.n_buckets, sizeof *mem);
     p.is_touched = calloc((size_t)c->place.model->n_params + 1, sizeof *p.is_touched);
     p.is_summed = calloc((size_t)c->place.n_buckets, sizeof *p.is_summed);
-    enum tr_status st = mem && p.is_touched && p.is_summed ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+    p.leaving = calloc((size_t)c->place.n_buckets, sizeof *p.leaving);
+    enum tr_status st =
+        mem && p.is_touched && p.is_summed && p.leaving ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
         p.whole = mem;
         p.n_split = mem + c->place.n_buckets;
@@ -196,14 +291,18 @@ enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s
             p.whole[i] = -1;
         tr_emit_begin(&p.e, c, s);
         for (int i = 0; i < p.e.n_from; i++)
-            if (is_backward(&p.e.from[i]))
+            if (is_backward(&p.e.from[i])) {
                 pass_backward(&p, i);
-            else
-                (void)tr_emit(&p.e, &p.e.from[i]);
+            } else {
+                struct tr_action *a = tr_emit(&p.e, &p.e.from[i]);
+                if (is_reader(a))
+                    free_slots(&p, i, a);
+            }
         st = tr_emit_end(&p.e);
     }
     free(mem);
     free(p.is_touched);
     free(p.is_summed);
+    free(p.leaving);
     return st;
 }

@@ -25,6 +25,10 @@
     X(WAIT, "wait", MESSAGE, "step.wait", COMPUTE)                                                                     \
     /* parameters of a bucket: every rank's shard to all */                                                            \
     X(GATHER, "gather", GATHER, "step.gather", COMM)                                                                   \
+    /* gradients of a bucket that live on the host: the sum of earlier micro-batches to a slot on the device, and back \
+     */                                                                                                                \
+    X(GRAD_IN, "grad-in", BACKWARD, "step.grad_in", IN)                                                                \
+    X(GRAD_OUT, "grad-out", BACKWARD, "step.grad_out", OUT)                                                            \
     /* one hop of the sum of a bucket's gradients over ranks; add: a shard that came, to those of earlier              \
      * micro-batches */                                                                                                \
     X(REDUCE, "reduce", REDUCE, "step.reduce", COMM)                                                                   \
@@ -33,7 +37,8 @@
     X(TREE_ADD, "tree-add", REDUCE, "step.tree_add", COMPUTE)                                                          \
     /* gradients of parameters that two stages hold: summed over both */                                               \
     X(TIE, "tie", REDUCE, "step.tie", COMPUTE)                                                                         \
-    /* squares of all gradients; losses to the host; the factor that clips gradients */                                \
+    /* squares of all gradients, or of those of a bucket that go to the host; losses to the host; the factor that      \
+     * clips gradients */                                                                                              \
     X(NORM, "norm", CLIP, "step.norm", COMPUTE)                                                                        \
     X(LOSS, "loss", CLIP, "step.loss", HOST)                                                                           \
     X(CLIP, "clip", CLIP, "step.clip", HOST)                                                                           \
@@ -67,7 +72,7 @@ enum tr_step_part { TR_PART_BEGIN, TR_PART_GRADIENTS, TR_PART_MEASURE, TR_PART_U
 enum tr_region {
     TR_BUF_ACTS,                 /* slot: activations */
     TR_BUF_VALUES,               /* slot: parameters of a bucket that come and go (zero 3, or from the host) */
-    TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3) */
+    TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3, or from the host) */
     TR_BUF_STATES,               /* slot: states of a bucket that live on the host */
     TR_BUF_RESTING,              /* slot on the host: activations between forward and backward */
     TR_BUF_SLOTS,                /* number of regions of slots */
@@ -122,7 +127,7 @@ struct tr_action {
     enum tr_stream stream; /* from TR_ACTION_LIST, or compute where the action runs in place */
     enum tr_step_part part;
     int segment, micro;
-    int of;        /* gather, reduce, add, tree add, tie, update: the bucket */
+    int of;        /* gather, reduce, add, tree add, tie, update, norm: the bucket; -1: of none */
     int hop;       /* reduce: which */
     bool is_first; /* reduce: the first one of this step; its result is stored, not added. gather: behind its update */
     /* Local parameters of the segment, a bit each. Backward: it adds to these gradients, because they already hold a

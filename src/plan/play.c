@@ -83,7 +83,9 @@ static void wait_for_posted(struct player *p, const struct tr_action *a)
 /* A copy waits for what it needs on its own stream: arithmetic goes on. CPU ranks copy by themselves. */
 static void post_copy(struct player *p, const struct tr_action *a)
 {
-    double bytes = (double)p->s->buffer[a->use[0].buffer].bytes, *at = &p->copy_at[a->stream == TR_STREAM_OUT];
+    size_t stays = a->kind == TR_DO_STORE ? tr_bucket_grad_bytes_on_host(&p->c->place, a->of) : 0;
+    double bytes = (double)(p->s->buffer[a->use[0].buffer].bytes - stays),
+           *at = &p->copy_at[a->stream == TR_STREAM_OUT];
     const struct tr_machine *m = p->price.machine;
     bool is_on_disk =
         a->kind == TR_DO_BRING ? p->c->place.has_values_on_disk : a->of >= 0 && p->c->place.has_states_on_disk;
@@ -362,9 +364,21 @@ PRICE(TIE)
     return true;
 }
 
+PRICE(GRAD_IN)
+{
+    post_copy(&all[rank], a);
+    return true;
+}
+
+PRICE(GRAD_OUT)
+{
+    return price_GRAD_IN(all, rank, a);
+}
+
+/* The time of those of buckets is in that of the last one. */
 PRICE(NORM)
 {
-    return clip(all, rank);
+    return a->of >= 0 || clip(all, rank);
 }
 
 /* These actions read a few numbers; fixed_s of the machine includes their time. */

@@ -89,6 +89,22 @@ static bool offload_base(const struct tr_setup *s, int k, struct tr_config *run,
     return true;
 }
 
+/* All that a run without ZeRO learns: its weights and gradients too. */
+static bool offload_learning(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    const struct tr_config *c = s->cfg;
+    if (k > 0 || s->device->is_host || s->is_frozen || c->zero > 0 || c->tp * c->cp > 1 ||
+        c->reproducible == TR_REPRODUCIBLE_LAYOUT || c->offload_optimizer == TR_OFFLOAD_DISK ||
+        (c->offload_param == TR_OFFLOAD_CPU && c->offload_gradients))
+        return false;
+    run->offload_optimizer = run->offload_param = TR_OFFLOAD_CPU;
+    run->offload_gradients = run->offload_activations = true;
+    run->recompute = TR_RECOMPUTE_BLOCK;
+    tr_str_addf(out, " --offload_optimizer cpu --offload_param cpu --offload_gradients --recompute block "
+                     "--offload_activations");
+    return true;
+}
+
 /* Inputs of segments on the host: what recompute leaves. */
 static bool offload_activations(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
 {
@@ -167,9 +183,9 @@ static bool pack_base(const struct tr_setup *s, int k, struct tr_config *run, st
 
 /* Cheapest first: what costs no arithmetic, what costs some, what changes what is learned. */
 static change_fn *const families[] = {
-    shard,        save_straight, recompute,           fewer_rows,          fewer_rows_recomputed,
-    offload,      offload_base,  offload_activations, shorter_single_rows, shorter_rows_recomputed,
-    shorter_rows, pack_base,     train_adapter
+    shard,        save_straight,       recompute,        fewer_rows,          fewer_rows_recomputed,   offload,
+    offload_base, offload_activations, offload_learning, shorter_single_rows, shorter_rows_recomputed, shorter_rows,
+    pack_base,    train_adapter
 };
 
 uint64_t tr_host_bytes(const struct tr_compiled *c)

@@ -12,8 +12,9 @@
 static const char config[] = "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
                              "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}";
 
-/* What lives on the host: optimizer state, and with OFFLOAD_ALL frozen parameters and activations too. */
-enum offload { OFFLOAD_NONE, OFFLOAD_STATE, OFFLOAD_ALL, N_OFFLOADS };
+/* What lives on the host: optimizer state; with OFFLOAD_ALL frozen parameters and activations too; with
+ * OFFLOAD_LEARNING parameters that learn, their gradients and activations. */
+enum offload { OFFLOAD_NONE, OFFLOAD_STATE, OFFLOAD_ALL, OFFLOAD_LEARNING, N_OFFLOADS };
 
 /* Rank 0 of four: pp x shard, two micro-batches. */
 static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int zero, enum offload offload)
@@ -33,9 +34,10 @@ static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int ze
         .n_micro = 2,
         .n_threads = 1,
         .offload_share = offload != OFFLOAD_NONE,
-        .offload_param_share = offload == OFFLOAD_ALL && zero < 3,
-        .stows_activations = offload == OFFLOAD_ALL,
-        .recompute = offload == OFFLOAD_ALL ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE,
+        .offload_param_share = offload >= OFFLOAD_ALL && zero < 3,
+        .offloads_grads = offload == OFFLOAD_LEARNING,
+        .stows_activations = offload >= OFFLOAD_ALL,
+        .recompute = offload >= OFFLOAD_ALL ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE,
         .is_frozen = offload == OFFLOAD_ALL ? is_frozen : NULL,
         .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }
     };

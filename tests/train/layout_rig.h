@@ -40,6 +40,7 @@ struct layout {
     enum tr_packed packed; /* how frozen matrices of linears are held */
     double offload;        /* share of optimizer state on the host */
     double offload_param;  /* share of frozen parameters there */
+    bool offload_grads;    /* gradients rest there too */
     bool to_disk;          /* both live in a file instead */
     bool stows;            /* activations rest there between forward and backward */
     bool is_decoded;       /* they are held in the compute dtype, with the values of packed ones */

@@ -33,6 +33,21 @@ static const struct layout rows[] = {
       .offload = 1,
       .offload_param = 1,
       .to_disk = true },
+    { .dtype = TR_BF16, .n_micro = 3, .offload = 1, .offload_param = 1, .offload_grads = true },
+    { .n_micro = 2, .offload = 1, .offload_param = 1, .offload_grads = true },
+    { .dtype = TR_BF16, .n_micro = 2, .offload = 0.6, .offload_param = 1, .offload_grads = true, .stows = true },
+    { .dp = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 1, .offload_param = 1, .offload_grads = true },
+    { .dp = 2, .reduce_dtype = TR_BF16, .dtype = TR_BF16, .n_micro = 2, .offload = 1, .offload_grads = true },
+    { .pp = 2, .n_micro = 4, .dtype = TR_BF16, .offload = 1, .offload_param = 1, .offload_grads = true },
+    { .pp = 2,
+      .n_micro = 4,
+      .schedule = "interleaved",
+      .chunks = 2,
+      .dtype = TR_BF16,
+      .offload = 1,
+      .offload_param = 1,
+      .offload_grads = true },
+    { .pp = 2, .n_micro = 4, .schedule = "zb", .offload = 1, .offload_param = 1, .offload_grads = true },
     { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
     { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
     { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
@@ -91,6 +106,7 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     opt.layout = layout_of(l, env->rank);
     opt.offload_share = k ? l->offload : 0; /* what lives on the host changes no bit either */
     opt.offload_param_share = k ? l->offload_param : 0;
+    opt.offloads_grads = k && l->offload_grads;
     opt.offloads_to_disk = opt.offloads_params_to_disk = l->to_disk;
     opt.offload_dir = "/tmp";
     opt.stows_activations = k && l->stows;
