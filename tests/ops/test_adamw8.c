@@ -91,14 +91,16 @@ static void fifty_steps_of_adamw_are_those_of_bitsandbytes(void **state)
     assert_int_equal(fifty_steps(&c, 0.999, golden, 1.6e-6), 0);
 }
 
-/* An update of Lion is a sign, which turns where the average is near 0 and a code differs; the parameter is then off by
- * twice the rate. On a CPU bitsandbytes looks codes up in 65,536 even steps, so the codes of the smallest moments of a
- * block differ: 1.5 % of the elements see a turned sign in 50 steps. */
+/* Of the recorded Lion8bit 74 elements are off, by up to twice the rate a step: an update of Lion is a sign, which
+ * turns where the average is near 0, and on a CPU bitsandbytes' quantiser takes other codes than the nearest for small
+ * moments. With the nearest codes the same loop gives what is here (tests/golden/make_adamw8.py, which asserts that
+ * nothing else differs). */
 static void fifty_steps_of_lion_are_those_of_bitsandbytes(void **state)
 {
     struct tr_call c = { .op = TR_OP_LION8, .out = { [2] = view(codes[0], TR_U8, N), view(most[0], TR_F32, BLOCKS) } };
     (void)state;
-    assert_true(fifty_steps(&c, 0.99, TR_SOURCE_DIR "/tests/golden/adamw8/lion.f32", 1e-6) <= N / 50);
+    assert_int_equal(fifty_steps(&c, 0.99, TR_SOURCE_DIR "/tests/golden/adamw8/lion_nearest.f32", 1e-6), 0);
+    assert_int_equal(fifty_steps(&c, 0.99, TR_SOURCE_DIR "/tests/golden/adamw8/lion.f32", 1e-6), 74);
 }
 
 static void every_code_is_the_nearest(void **state)
