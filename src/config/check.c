@@ -154,14 +154,16 @@ static void check_evaluation(struct loader *l)
         { "early_stopping_patience", c->early_stopping_patience > 0, false },
     };
     const char *set[TR_EVAL_SETS_MAX];
-    size_t n_sets, i_best;
-    if (tr_config_eval_sets(c, set, &n_sets, &i_best) != TR_OK) {
+    size_t n_sets;
+    struct tr_best_rule best = { 0 };
+    if (tr_config_eval_sets(c, set, &n_sets, &best) != TR_OK) {
         tr_loader_error(l, "%s", tr_error_text());
         tr_error_clear();
     }
     bool has_loss = c->eval_data.n > 0 || c->eval_split > 0, has_any = has_loss || c->sample_prompts || c->eval_choices;
+    bool of_choices = best.of >= TR_BEST_ACC && best.of <= TR_BEST_ACC_BYTES;
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
-        bool has_data = asks[i].is_when ? has_any : has_loss;
+        bool has_data = asks[i].is_when ? has_any : has_loss || of_choices;
         if (asks[i].is_on && (!has_data || (c->eval_strategy == TR_WHEN_NEVER && i > 0)))
             tr_loader_error(l, "%s needs %s", asks[i].name,
                             has_data ? "an evaluation, and eval_strategy is no" : "eval_data or eval_split");
@@ -172,6 +174,7 @@ static void check_evaluation(struct loader *l)
                "from; leave one of them out");
     if (c->save_only_model && c->verb == TR_VERB_TRAIN)
         tr_loader_notice(l, "save_only_model: a run that is stopped or killed cannot be resumed");
+    check_step_count(l, "logging_steps", c->logging_steps);
     check_step_count(l, "eval_steps", c->eval_steps);
     check_step_count(l, "save_steps", c->save_steps);
     bool is_by_steps = c->eval_strategy == TR_WHEN_STEPS && c->save_strategy == TR_WHEN_STEPS;

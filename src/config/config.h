@@ -149,12 +149,12 @@ struct tr_config {
     struct tr_words report_to;           /* trackers */
     const char *run_name, *metrics_file; /* NULL: none */
     int64_t profile, profile_steps;      /* first step of a profile, 0 = none; how many */
-    int64_t logging_steps, save_total_limit, replica_check_steps, grad_norm_steps;
-    double eval_steps, save_steps; /* < 1: share of all steps; see tr_config_steps() */
+    int64_t save_total_limit, replica_check_steps, grad_norm_steps;
+    double logging_steps, eval_steps, save_steps; /* < 1: share of all steps; see tr_config_steps() */
     enum tr_when eval_strategy, save_strategy;
     double eval_delay; /* steps, or epochs with eval_strategy epoch */
     bool eval_on_start, load_best_model_at_end;
-    const char *metric_for_best_model; /* eval_loss, or eval_NAME_loss */
+    const char *metric_for_best_model; /* see struct tr_best_rule */
     int64_t early_stopping_patience;
     double early_stopping_threshold;
     int64_t save_keep_every, max_save_failures;
@@ -236,11 +236,24 @@ bool tr_config_is_set(const struct tr_config *cfg, const char *name); /* origin 
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps);
 
 /* eval_sets.c: the sets of eval_data: *n names in the order in which they were first given, or one that is NULL where
- * no source has a name; *i_best: the one that metric_for_best_model means. TR_USAGE: some sources have names and some
- * have not, there are more than TR_EVAL_SETS_MAX, or there is no such metric. */
+ * no source has a name. TR_USAGE: some sources have names and some have not, there are more than TR_EVAL_SETS_MAX, or
+ * there is no such metric. */
 enum { TR_EVAL_SETS_MAX = 16 };
+enum tr_best_of {
+    TR_BEST_LOSS,
+    TR_BEST_ACC,
+    TR_BEST_ACC_NORM,
+    TR_BEST_ACC_BYTES,
+    TR_BEST_REWARD_ACCURACY,
+    TR_BEST_MARGIN
+};
+struct tr_best_rule { /* what metric_for_best_model means */
+    size_t i_set;
+    enum tr_best_of of; /* of losses the least is the best, of all others the largest */
+};
 enum tr_status tr_config_eval_sets(const struct tr_config *cfg, const char *name[TR_EVAL_SETS_MAX], size_t *n,
-                                   size_t *i_best);
+                                   struct tr_best_rule *best);
+enum tr_best_of tr_config_best_of(const struct tr_config *cfg); /* of options that were checked */
 
 /* How pairs are trained; loss NONE: the task has none. */
 struct tr_pair_rule tr_config_pair(const struct tr_config *cfg);

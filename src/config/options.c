@@ -456,7 +456,7 @@ const struct option tr_options[] = {
     FLAG(untie, "adapter", "", VERB(CKPT), "ckpt merge: embedding and head of a tied model may become two matrices", false),
     STR(model_base, "adapter", "", MODEL | VERB(DATA) | VERB(CKPT), NULL, "DIR", "base of the adapter that model names; default: what adapter_config.json says"),
 
-    INT(logging_steps, "log", "", START, "10", 0, MANY, "a log line every N steps; 0 = only the last"),
+    REAL(logging_steps, "log", "", START, "10", 0, MANY, false, "a log line every N steps; below 1 = a share of the run; 0 = only the last"),
     REAL(eval_steps, "log", "", START, "0", 0, MANY, false, "evaluate every N steps; below 1 = a share of the run; 0 = only at the end"),
     CHOICE(eval_strategy, "log", "evaluation_strategy", START, "steps", eval_strategies, "when to evaluate: every eval_steps and at the end, after each epoch, or never"),
     FLAG(eval_on_start, "log", "", START, "evaluate once before the first step", false),
@@ -468,7 +468,7 @@ const struct option tr_options[] = {
     INT(save_keep_every, "log", "", START | VERB(CKPT), "0", 0, MANY, "checkpoints of every N-th step are kept beyond the limit; 0 = none"),
     FLAG(save_best, "log", "", START, "the checkpoint of the best evaluation is kept beyond the limit", false),
     FLAG(load_best_model_at_end, "log", "", START, "the model that is written at the end is that of the best checkpoint", false),
-    STR(metric_for_best_model, "log", "", START, "eval_loss", "eval_[NAME_]loss", "what the best evaluation has least of; of named sets, eval_loss is the first one's"),
+    STR(metric_for_best_model, "log", "", START, "eval_loss", "METRIC", "what the best evaluation has least of, eval_loss or eval_NAME_loss, or most of: eval_acc, eval_acc_norm, eval_acc_bytes with eval_choices, eval_[NAME_]rewards/accuracies and eval_[NAME_]rewards/margins of preferences"),
     INT(early_stopping_patience, "log", "", START, "0", 0, MANY, "end the run after N evaluations in a row that are no better; 0 = never"),
     REAL(early_stopping_threshold, "log", "", START, "0", 0, 1e30, false, "by how much an evaluation must be better to count"),
     CHOICE(async_save, "log", "", START, "auto", saves, "copy a checkpoint and write it while training goes on; auto = small ones are waited for; off = no copy"),

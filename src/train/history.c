@@ -7,12 +7,13 @@
 
 enum { STATE_MAX = 1 << 30 };
 
-void tr_history_init(struct tr_history *h, const struct tr_config *cfg, const struct tr_data *data,
+void tr_history_init(struct tr_history *h, const struct tr_config *cfg, const struct tr_data *data, int64_t total_steps,
                      const char *events_path)
 {
     double rows = (double)tr_data_rows(data);
     *h = (struct tr_history){ .events_path = events_path,
-                              .logging_steps = cfg->logging_steps,
+                              .logging_steps = tr_config_steps(cfg->logging_steps, total_steps),
+                              .best_step = -1,
                               .epoch_rows = rows,
                               .batch_rows = (double)cfg->train_batch_size,
                               .total_rows = cfg->max_steps > 0 ? INFINITY : ceil(rows * cfg->num_train_epochs) };

@@ -12,10 +12,12 @@ struct tr_history {
     uint64_t at;             /* bytes of the log that are in the text, or are known not to belong there */
     struct tr_str text;      /* entries, each on a line of its own, with commas between them */
     int64_t logging_steps;
+    int64_t best_step;                         /* of the best checkpoint; -1: there is none */
+    double best_metric;                        /* what metric_for_best_model says of it */
     double epoch_rows, batch_rows, total_rows; /* the last step of a run over epochs may have fewer rows than a batch */
 };
 
-void tr_history_init(struct tr_history *h, const struct tr_config *cfg, const struct tr_data *data,
+void tr_history_init(struct tr_history *h, const struct tr_config *cfg, const struct tr_data *data, int64_t total_steps,
                      const char *events_path);
 void tr_history_release(struct tr_history *h);
 double tr_history_epoch(const struct tr_history *h, int64_t step);

@@ -105,7 +105,7 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
     v->flops_per_token = tr_flops_per_token(&opt->s->compiled->place);
-    tr_history_init(&v->history, v->cfg, opt->in->data, opt->events_path);
+    tr_history_init(&v->history, v->cfg, opt->in->data, opt->in->total_steps, opt->events_path);
     if (opt->resumed_from)
         tr_history_resume(&v->history, opt->resumed_from);
     struct tr_save_text named[N_TEXTS];
@@ -252,6 +252,8 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     s->tokens = v->tokens = tokens;
     if (v->eval_step == step && isfinite(v->eval_loss) && (!s->best.exists || v->eval_loss < s->best.loss))
         s->best = (struct tr_run_best){ true, step, v->eval_loss };
+    v->history.best_step = s->best.exists ? s->best.step : -1;
+    v->history.best_metric = tr_config_best_of(v->cfg) == TR_BEST_LOSS ? s->best.loss : -s->best.loss;
     TR_TRY(tr_state_write(s, v->opt.in, &text));
     struct tr_save_job job = { .output = v->cfg->output,
                                .run_id = s->run_id,

@@ -162,12 +162,13 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     tr_ledger_write(&s->ledger, out);
     tr_str_addf(out, ", \"best\": ");
     if (s->best.exists)
-        tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
+        tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g, \"of\": %d}", s->best.step, s->best.loss,
+                    (int)tr_config_best_of(in->cfg));
     else
         tr_str_addf(out, "null");
     if (s->patience.exists && (in->cfg->early_stopping_patience > 0 || in->cfg->save_strategy == TR_WHEN_BEST))
-        tr_str_addf(out, ", \"patience\": {\"step\": %" PRId64 ", \"loss\": %.17g, \"worse\": %" PRId64 "}",
-                    s->patience.best_step, s->patience.best, s->patience.n_worse);
+        tr_str_addf(out, ", \"patience\": {\"step\": %" PRId64 ", \"loss\": %.17g, \"worse\": %" PRId64 ", \"of\": %d}",
+                    s->patience.best_step, s->patience.best, s->patience.n_worse, (int)tr_config_best_of(in->cfg));
     tr_str_addf(out, ", \"world\": %" PRId64 ", \"inputs\": ", in->cfg->dp * in->cfg->tp * in->cfg->pp * in->cfg->cp);
     TR_PASS(add_inputs(in, out));
     tr_str_addf(out, ", \"origin\": %s, \"config\": ", s->origin ? s->origin : "null");
@@ -280,10 +281,21 @@ out:
     return st;
 }
 
-static enum tr_status read_best(const cJSON *j, struct tr_run_best *out)
+/* Is what the state has of the best step a metric that this run has too? Others cannot be compared. */
+static enum tr_status is_of(const cJSON *best, enum tr_best_of of, bool *out)
+{
+    int64_t own = TR_BEST_LOSS;
+    TR_PASS(tr_json_int(best, "of", false, 0, TR_BEST_MARGIN, &own));
+    *out = own == (int64_t)of;
+    return TR_OK;
+}
+
+static enum tr_status read_best(const cJSON *j, enum tr_best_of of, struct tr_run_best *out)
 {
     const cJSON *best = cJSON_GetObjectItemCaseSensitive(j, "best");
-    if (!cJSON_IsObject(best))
+    bool is_ours = false;
+    TR_PASS(cJSON_IsObject(best) ? is_of(best, of, &is_ours) : TR_OK);
+    if (!is_ours)
         return TR_OK;
     const cJSON *loss = cJSON_GetObjectItemCaseSensitive(best, "loss");
     TR_PASS(tr_json_int(best, "step", true, 0, INT64_C(1) << 52, &out->step));
@@ -292,10 +304,12 @@ static enum tr_status read_best(const cJSON *j, struct tr_run_best *out)
     return TR_OK;
 }
 
-static enum tr_status read_patience(const cJSON *j, struct tr_run_patience *out)
+static enum tr_status read_patience(const cJSON *j, enum tr_best_of of, struct tr_run_patience *out)
 {
     const cJSON *p = cJSON_GetObjectItemCaseSensitive(j, "patience");
-    if (!cJSON_IsObject(p))
+    bool is_ours = false;
+    TR_PASS(cJSON_IsObject(p) ? is_of(p, of, &is_ours) : TR_OK);
+    if (!is_ours)
         return TR_OK;
     TR_PASS(tr_json_int(p, "step", true, 0, INT64_C(1) << 52, &out->best_step));
     TR_PASS(tr_json_int(p, "worse", true, 0, INT64_C(1) << 52, &out->n_worse));
@@ -373,8 +387,8 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(tr_json_int(j, "step", true, 0, INT64_C(1) << 52, &step));
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
-    TR_TRY(read_best(j, &s->best));
-    TR_TRY(read_patience(j, &s->patience));
+    TR_TRY(read_best(j, tr_config_best_of(in->cfg), &s->best));
+    TR_TRY(read_patience(j, tr_config_best_of(in->cfg), &s->patience));
     TR_TRY(read_scaler(j, step, &s->scaler));
     TR_TRY(tr_ledger_read(cJSON_GetObjectItemCaseSensitive(j, "overrides"), path, &s->ledger));
     TR_TRY(read_amax(j, step, s->amax));
@@ -400,19 +414,31 @@ out:
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, struct tr_history *history, int64_t step,
                                       int64_t total_steps, int64_t tokens, double flops_per_token, struct tr_str *out)
 {
+    char best[TR_PATH_MAX] = "";
     tr_history_update(history, step);
+    if (history->best_step >= 0)
+        TR_PASS(tr_ckpt_step_path(cfg->output, history->best_step, best));
     tr_str_addf(
         out,
         "{\n  \"epoch\": %.6g,\n  \"global_step\": %" PRId64 ",\n  \"max_steps\": %" PRId64
         ",\n  \"logging_steps\": %" PRId64 ",\n  \"eval_steps\": %" PRId64 ",\n  \"save_steps\": %" PRId64
         ",\n  \"train_batch_size\": %" PRId64 ",\n  \"num_train_epochs\": %.6g,\n  \"num_input_tokens_seen\": %" PRId64
         ",\n  \"total_flos\": %.9g,\n"
-        "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
         "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
-        "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
-        tr_history_epoch(history, step), step, total_steps, cfg->logging_steps,
+        "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n",
+        tr_history_epoch(history, step), step, total_steps, history->logging_steps,
         tr_config_steps(cfg->eval_steps, total_steps), tr_config_steps(cfg->save_steps, total_steps),
         cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens, flops_per_token * (double)tokens);
+    if (best[0]) {
+        tr_str_addf(out, "  \"best_global_step\": %" PRId64 ",\n  \"best_metric\": %.9g,\n", history->best_step,
+                    history->best_metric);
+        tr_str_member(out, "  \"best_model_checkpoint\": ", best);
+        tr_str_addf(out, ",\n");
+    } else {
+        tr_str_addf(out,
+                    "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n");
+    }
+    tr_str_addf(out, "  \"log_history\": [");
     tr_str_add(out, history->text.p, history->text.n);
     tr_str_addf(out, "%s]\n}\n", history->text.n ? "\n  " : "");
     return tr_str_ok(out) && tr_str_ok(&history->text) ? TR_OK : tr_fail(TR_NOMEM, "trainer_state.json: out of memory");

@@ -11,7 +11,7 @@
 struct tr_run_best { /* the best evaluation of a saved step */
     bool exists;
     int64_t step;
-    double loss;
+    double loss; /* or another metric, negative where the largest is the best */
 };
 struct tr_run_patience { /* of the evaluations so far, saved steps or not */
     bool exists;

@@ -19,13 +19,33 @@ static void report_evals(struct tr_trainer *t, int64_t step, const struct tr_eva
                                    .pairs = r[i].pairs,
                                    .choices = r[i].choices,
                                    .set = t->eval[i].name,
-                                   .is_other = i != t->i_best };
+                                   .is_other = i != t->best.i_set };
         tr_observe_eval(t->ob, &e);
     }
 }
 
-/* Everything that the options ask of an evaluation. A step with the least loss over eval_data, or over the set that
- * metric_for_best_model names, is the best. Events are written when all is known, so that a log has all or none. */
+/* What metric_for_best_model means of an evaluation, as a number of which the least is the best. */
+static double score_of(const struct tr_best_rule *best, const struct tr_eval_result *r)
+{
+    const struct tr_eval_result *own = &r[best->i_set];
+    switch (best->of) {
+    case TR_BEST_ACC:
+        return -own->choices.acc;
+    case TR_BEST_ACC_NORM:
+        return -own->choices.acc_norm;
+    case TR_BEST_ACC_BYTES:
+        return -own->choices.acc_bytes;
+    case TR_BEST_REWARD_ACCURACY:
+        return -own->pairs.rewards_accuracy;
+    case TR_BEST_MARGIN:
+        return own->pairs.rewards_rejected - own->pairs.rewards_chosen;
+    default:
+        return own->loss;
+    }
+}
+
+/* Everything that the options ask of an evaluation. Events are written when all is known, so that a log has all or
+ * none. */
 static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
 {
     struct tr_eval_result r[TR_EVAL_SETS_MAX] = { 0 };
@@ -33,15 +53,15 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
     for (size_t i = 0; i < t->n_evals; i++)
         TR_PASS(tr_evaluate(t->e, t->eval[i].data, t->cfg->per_device_eval_batch_size, mem, NULL, &r[i]));
     if (t->choices)
-        TR_PASS(tr_choices_run(t->choices, t->e, mem, &r[t->i_best].choices));
+        TR_PASS(tr_choices_run(t->choices, t->e, mem, &r[t->best.i_set].choices));
     report_evals(t, step, r);
     if (t->sampler)
         TR_PASS(tr_sampler_run(t->sampler, t->ob, step));
     t->evaluated_step = step;
-    if (step == 0 || t->n_evals == 0) /* eval_on_start: there is no checkpoint of it */
+    if (step == 0 || (t->n_evals == 0 && t->best.of == TR_BEST_LOSS)) /* eval_on_start: there is no checkpoint of it */
         return TR_OK;
-    tr_saving_evaluated(t->saving, step, r[t->i_best].loss);
-    tr_due_evaluated(t, step, r[t->i_best].loss);
+    tr_saving_evaluated(t->saving, step, score_of(&t->best, r));
+    tr_due_evaluated(t, step, score_of(&t->best, r));
     return TR_OK;
 }
 
@@ -234,9 +254,12 @@ static enum tr_status load_best(struct tr_trainer *t, int64_t last)
     }
     if (!t->cfg->load_best_model_at_end || !best->exists || best->step == last)
         return TR_OK;
-    (void)tr_format(text, sizeof text, "the model is that of checkpoint-%" PRId64 ", the best, with a loss of %.6g",
-                    best->step, best->loss);
-    (void)tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"loss\":%.9g", best->step, best->loss);
+    bool is_loss = t->best.of == TR_BEST_LOSS;
+    double value = is_loss ? best->loss : -best->loss;
+    (void)tr_format(text, sizeof text, "the model is that of checkpoint-%" PRId64 ", the best, with %s of %.6g",
+                    best->step, is_loss ? "a loss" : t->cfg->metric_for_best_model, value);
+    (void)tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"%s\":%.9g", best->step, is_loss ? "loss" : "metric",
+                    value);
     tr_observe_note(t->ob, "best_model", fields, text);
     return tr_trainer_load_step(t, best->step);
 }

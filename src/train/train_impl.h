@@ -33,7 +33,8 @@ struct tr_trainer {
         const char *name; /* NULL: the only one has none */
         struct tr_data *data;
     } eval[TR_EVAL_SETS_MAX]; /* the sets that are evaluated, n_evals of them */
-    size_t n_evals, i_best;   /* i_best: the one that chooses the best step */
+    size_t n_evals;
+    struct tr_best_rule best; /* what chooses the best step */
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;

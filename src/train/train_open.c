@@ -43,7 +43,7 @@ static void report_tokenising(void *ctx, const char *path, uint64_t bytes)
     tr_observe_message(ctx, text);
 }
 
-/* Each set of eval_data, or what eval_split holds out. */
+/* Each set of eval_data, or what eval_split holds out; and which of them chooses the best step. */
 static enum tr_status read_eval_data(struct tr_trainer *t, const char *cache)
 {
     enum tr_status st = TR_OK;
@@ -53,7 +53,8 @@ static enum tr_status read_eval_data(struct tr_trainer *t, const char *cache)
     struct tr_data_source *item = calloc(all->n + 1, sizeof *item);
     if (!item)
         TR_TRY(tr_fail(TR_NOMEM, "eval_data: out of memory"));
-    TR_TRY(tr_config_eval_sets(t->cfg, name, &n_sets, &t->i_best));
+    TR_TRY(tr_config_eval_sets(t->cfg, name, &n_sets, &t->best));
+    n_sets = all->n || t->cfg->eval_split > 0 ? n_sets : 0;
     for (size_t k = 0; k < n_sets; k++) {
         struct tr_data_list set = { item, 0 };
         for (size_t i = 0; i < all->n; i++)
@@ -82,7 +83,7 @@ static enum tr_status read_data(struct tr_trainer *t)
     t->s->on_make_ctx = early;
     TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
-    if (t->use == TR_TRAINER_RUNS && (t->cfg->eval_data.n || t->cfg->eval_split > 0))
+    if (t->use == TR_TRAINER_RUNS)
         TR_TRY(read_eval_data(t, cache));
     TR_TRY(count_steps(t));
 out:
@@ -363,7 +364,7 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
                                       .json = t->cfg->json && is_first,
                                       .quiet = t->cfg->quiet,
                                       .total_steps = t->total_steps,
-                                      .logging_steps = t->cfg->logging_steps,
+                                      .logging_steps = tr_config_steps(t->cfg->logging_steps, t->total_steps),
                                       .events_path = is_first ? t->events_path : NULL,
                                       .track = trackers_of(t, tr_str_ok(&config) ? config.p : NULL) };
     t->has_color = opt.term.has_color;

@@ -123,8 +123,45 @@ kept = json.load(open("sets/checkpoint-6/trireme/state.json"))["best"]
 assert kept["loss"] in other.values() and kept["loss"] not in first.values() and kept["step"] in other, (kept, other)
 PY
 refused 'first.jsonl has a name and other.jsonl has none' --eval_data first=first.jsonl --eval_data other.jsonl
-refused 'metric_for_best_model eval_third_loss: there is no such loss' --eval_data first=first.jsonl --metric_for_best_model eval_third_loss
+refused 'metric_for_best_model eval_third_loss: there is no such metric' --eval_data first=first.jsonl --metric_for_best_model eval_third_loss
 refused 'is not of letters' --eval_data '{"path": "first.jsonl", "name": "a b"}'
+
+# Lines of the log as a share; trainer_state.json says which checkpoint is the best, and by what.
+run --output lines --max_steps 9 --logging_steps 0.25 --eval_steps 3 --save_steps 3
+python3 - <<'PY' || fail "trainer_state.json"
+import json
+state = json.load(open("lines/checkpoint-9/trainer_state.json"))
+assert state["logging_steps"] == 3 and [x["step"] for x in state["log_history"] if "loss" in x] == [3, 6, 9], state
+evals = {x["step"]: x["eval_loss"] for x in state["log_history"] if "eval_loss" in x}
+best = min(evals, key=evals.get)
+assert state["best_global_step"] == best and abs(state["best_metric"] - evals[best]) < 1e-8, state
+assert state["best_model_checkpoint"].endswith(f"lines/checkpoint-{best}"), state
+PY
+refused 'logging_steps 2.5 is neither' --logging_steps 2.5
+
+# The best by a metric of which the largest is the best: choices, also without a loss, and rewards. The first of equal ones stays.
+echo '{"context": "Line", "choices": ["7: three banks", "zzzzzzzzzzzzzzz"], "gold": 0}' >items.jsonl
+echo '{"context": "Line", "choices": ["q", "7: three banks of oars"], "gold": 1}' >>items.jsonl
+run --output acc --eval_split 0 --eval_choices items.jsonl --metric_for_best_model acc --load_best_model_at_end --max_steps 8 --eval_steps 2 --save_steps 2 --early_stopping_patience 3
+for i in 1 2 3 4 5 6 7 8; do echo "{\"prompt\": \"$i is\", \"chosen\": \" small\", \"rejected\": \" large, very $i\"}"; done >pairs.jsonl
+"$TRIREME" train --model model --data pairs.jsonl --eval_data pairs.jsonl --output margin --task dpo --sequence_length 64 --train_batch_size 4 --max_steps 8 --eval_steps 2 --save_steps 2 \
+    --learning_rate 1e-2 --lr_scheduler_type constant --metric_for_best_model eval_rewards/margins --load_best_model_at_end --quiet >run.log 2>&1 || fail "$(cat run.log)"
+python3 - <<'PY' || fail "metrics of which the largest is the best"
+import json
+def of(dir, value):
+    e = [json.loads(l) for l in open(dir + "/events.jsonl")]
+    seen = {x["step"]: value(x) for x in e if x["event"] == "eval"}
+    state = json.load(open(f"{dir}/checkpoint-{max(seen)}/trainer_state.json"))
+    best = max(seen, key=seen.get)  # the first of equal ones
+    assert state["best_global_step"] == best and abs(state["best_metric"] - seen[best]) < 1e-7, (seen, state["best_metric"], state["best_global_step"])
+    return seen, best
+seen, best = of("acc", lambda x: x["acc"])
+assert max(seen) == best + 6 or max(seen) == 8, seen
+seen, best = of("margin", lambda x: x["rewards_margin"])
+assert seen[best] > seen[2], seen
+PY
+refused 'this run does not measure it' --eval_split 0.2 --metric_for_best_model eval_acc --load_best_model_at_end --eval_steps 2 --save_steps 2
+refused 'this run does not measure it' --eval_split 0.2 --metric_for_best_model eval_rewards/margins
 
 # grad_norms.jsonl of a run that was killed and resumed has each step once.
 TR_FAIL=train.before_step:kill:6 "$TRIREME" train "${options[@]}" --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 >/dev/null 2>&1 && fail "was not killed"
