@@ -42,6 +42,8 @@ def rules(policy, container, where):
     codes = {"FailJob": [], "Ignore": []}
     for r in only(policy, where, rules=list)["rules"]:
         only(r, where + ".rules", action=str, onExitCodes=(dict,), onPodConditions=(list,))
+        for c in r.get("onPodConditions", []):
+            only(c, where + ".onPodConditions", type=str, status=str)
         if "onExitCodes" in r:
             only(r["onExitCodes"], where + ".onExitCodes", containerName=str, operator=str, values=list)
             assert (r["onExitCodes"]["containerName"], r["onExitCodes"]["operator"]) == (container, "In")
