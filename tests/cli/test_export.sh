@@ -168,6 +168,18 @@ PY
 expect 0 "$TRIREME" ckpt export run/checkpoint-2 --to gguf:q8_0 --output talk
 grep -q 'type: perplexity' talk/README.md || fail "no result: $(cat talk/README.md)"
 grep -q 'trireme train --model base' talk/README.md || fail "no command: $(cat talk/README.md)"
+grep -q '^| learning_rate | 5e-05 |$' talk/README.md && ! grep -q simpo_gamma talk/README.md || fail "not what a reader wants: $(cat talk/README.md)"
+# The output of the run has the facts of its newest checkpoint, as long as the weights are the same.
+expect 0 "$TRIREME" ckpt export run --to hf --output whole
+grep -q 'type: perplexity' whole/README.md && grep -q 'trireme train --model base' whole/README.md || fail "the card of an output: $(cat whole/README.md)"
+cp -r run another && cp base/model.safetensors another/
+expect 0 "$TRIREME" ckpt export another --to hf --output other
+! grep -q 'To train it again' other/README.md || fail "the card of other weights: $(cat other/README.md)"
+# Named sets of evaluation data are results of their own.
+"$TRIREME" train --model base --data chat.jsonl --eval_data one=chat.jsonl --eval_data two=chat.jsonl --eval_steps 1 --chat_template chatml --sequence_length 64 --train_batch_size 1 \
+    --max_steps 2 --output named --quiet >/dev/null
+expect 0 "$TRIREME" ckpt export named --to hf --output sets
+[ "$(grep -cE '^      name: "(one|two)"$' sets/README.md)" = 2 ] || fail "results: $(cat sets/README.md)"
 cp -r run/checkpoint-2 changed
 rm -r changed/trireme
 python3 - <<'PY'
