@@ -268,7 +268,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .offload_share = use != TR_USE_TRAIN || cfg->offload_optimizer == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .offloads_to_disk = cfg->offload_optimizer == TR_OFFLOAD_DISK,
         .offloads_params_to_disk = cfg->offload_param == TR_OFFLOAD_DISK,
-        .offload_dir = cfg->offload_dir,
+        .offload_dir = cfg->offload_optimizer == TR_OFFLOAD_DISK ? cfg->offload_optimizer_dir : cfg->offload_param_dir,
         .offloads_grads = use == TR_USE_TRAIN && cfg->offload_gradients,
         .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,

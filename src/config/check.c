@@ -444,6 +444,11 @@ static bool keeps_all_params(const struct tr_config *c)
            (c->offload_optimizer != TR_OFFLOAD_CPU || c->offload_param != TR_OFFLOAD_CPU || (c->zero > 0 && c->dp > 1));
 }
 
+static bool offloads_nothing(const struct tr_config *c)
+{
+    return c->offload_optimizer == TR_OFFLOAD_NONE && c->offload_param == TR_OFFLOAD_NONE;
+}
+
 static bool is_a_new_run(const struct tr_config *c)
 {
     return strcmp(c->resume_from_checkpoint, "none") == 0;
@@ -472,6 +477,7 @@ static const struct {
       "a layout that is given: add --search for the best one, or give yours by --dp, --tp, --pp" },
     { "offload_param", keeps_all_params,
       "finetuning_type full unless offload_optimizer is cpu and zero 0: parameters that learn go with their state" },
+    { "offload_share", offloads_nothing, "offload_optimizer none and offload_param none" },
     { "allow_change", is_a_new_run, "a new run; it is about a resume" },
 };
 
@@ -505,6 +511,11 @@ static void check_offload(struct loader *l)
                       : c->tp * c->cp > 1                         ? "needs tp 1 and cp 1"
                       : c->reproducible == TR_REPRODUCIBLE_LAYOUT ? "does not go with reproducible layout"
                                                                   : NULL;
+    if (c->offload_optimizer == TR_OFFLOAD_DISK && c->offload_param == TR_OFFLOAD_DISK &&
+        strcmp(c->offload_optimizer_dir, c->offload_param_dir) != 0)
+        tr_loader_error(l,
+                        "offload_optimizer nvme:%s and offload_param nvme:%s: a rank has one file; name one directory",
+                        c->offload_optimizer_dir, c->offload_param_dir);
     if (c->offload_gradients && why && !c->search && !c->table)
         tr_loader_error(l, "offload_gradients %s", why);
 }

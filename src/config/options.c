@@ -36,7 +36,7 @@
 #define PLACE(field, grp, als, vrb, dfl, words, ...)                                                                   \
     {                                                                                                                  \
         .type = OPTION_CHOICE, .at = AT_ENUM(field), .choices = (words),                                               \
-        .at_dir = offsetof(struct tr_config, offload_dir), HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                \
+        .at_dir = offsetof(struct tr_config, field##_dir), HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                \
     }
 #define INT(field, grp, als, vrb, dfl, min, max, ...)                                                                  \
     {                                                                                                                  \

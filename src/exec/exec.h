@@ -108,6 +108,9 @@ struct tr_state_element {
     size_t bytes;
 };
 struct tr_state_element tr_exec_element(const struct tr_exec *e, enum tr_state what, int param);
+/* Which elements of a parameter's state are on this rank, as below; false: none. It reads the plan alone, so any thread
+ * may ask at any time. */
+bool tr_exec_part(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
 /* Address of element 0 of a parameter's state, whether or not this rank holds element 0: only elements [*first, *first
  * + *n) are on this rank. *n is 0 for a parameter of another stage. The caller drains first. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);

@@ -92,23 +92,32 @@ struct tr_state_element tr_exec_element(const struct tr_exec *e, enum tr_state w
     return (struct tr_state_element){ r->block, tr_dtype_bytes(r->dtype) };
 }
 
-char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
+bool tr_exec_part(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
 {
     const struct tr_param_place *p = &e->c->place.param[param];
     const struct tr_state_row *r = &e->c->place.states.row[what];
     *first = *n = 0;
-    TR_BUG_ON((e->n_posted > 0 || e->is_pending) && !e->is_running); /* the caller must drain first */
     if (p->bucket < 0 || !tr_exec_holds(e, what, param))
+        return false;
+    struct tr_state_element x = tr_exec_element(e, what, param);
+    *first = r->is_sharded ? p->first / x.block : 0;
+    *n = r->shape != TR_PER_BLOCK ? tr_exec_tp_shard(e, what, param).n
+                                  : ((r->is_sharded ? p->n : p->tp.n) + x.block - 1) / x.block;
+    return true;
+}
+
+char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
+{
+    const struct tr_param_place *p = &e->c->place.param[param];
+    const struct tr_state_row *r = &e->c->place.states.row[what];
+    TR_BUG_ON((e->n_posted > 0 || e->is_pending) && !e->is_running); /* the caller must drain first */
+    if (!tr_exec_part(e, what, param, first, n))
         return NULL;
     const struct tr_bucket *f = &e->c->place.bucket[p->bucket];
     struct tr_state_element x = tr_exec_element(e, what, param);
     int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / x.block; /* both are multiples of the block */
-    *first = r->is_sharded ? p->first / x.block : 0;
-    *n = ((r->is_sharded ? p->n : p->tp.n) + x.block - 1) / x.block;
-    if (r->shape != TR_PER_BLOCK) {
+    if (r->shape != TR_PER_BLOCK)
         at = p->at_by[r->shape];
-        *n = tr_exec_tp_shard(e, what, param).n;
-    }
     return e->base[tr_state_arena(&e->c->place, (int)what, p->bucket)] + e->c->memory.bucket[p->bucket].state[what] +
            at * (int64_t)x.bytes;
 }

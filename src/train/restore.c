@@ -33,7 +33,7 @@ static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int6
     enum tr_dtype d = c->live.states.row[what].dtype;
     size_t size = tr_dtype_bytes(d);
     int64_t own_first = 0, own_n = 0, local = 0, len;
-    (void)tr_exec_at(e, what, param, &own_first, &own_n);
+    (void)tr_exec_part(e, what, param, &own_first, &own_n);
     for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         for (int64_t k = begin, m; k < end; k += m) {

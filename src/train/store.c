@@ -90,7 +90,7 @@ static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first,
     const struct tr_exec *e = ctx;
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     int64_t own_first = 0, own_n = 0, local = 0, len;
-    (void)tr_exec_at(e, what, param, &own_first, &own_n);
+    (void)tr_exec_part(e, what, param, &own_first, &own_n);
     for (int64_t at = first; own_n && at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0;
          at += len)
         if (tr_max64(local, own_first) < tr_min64(local + len, own_first + own_n))
@@ -183,7 +183,7 @@ static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_rang
                                   [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
                                   [TR_AXIS_CP] = true,
                                   [TR_AXIS_TP] = !shard.is_split };
-    (void)tr_exec_at(e, what, param, &first, &n);
+    (void)tr_exec_part(e, what, param, &first, &n);
     if (!tr_param_is_first(&tr_exec_compiled(e)->place, param))
         return 0;
     for (int a = 0; a < TR_AXES; a++)

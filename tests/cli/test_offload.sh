@@ -46,6 +46,11 @@ for point in fetch store; do
     alike bf16 there
 done
 
+# Updates wait for the next step while a thread writes the checkpoint of this one.
+rm -rf there
+timeout 120 "$TRIREME" train --model model --data train.jsonl --sequence_length 32 --per_device_train_batch_size 2 --max_steps 40 --save_steps 1 \
+    --save_total_limit 1 --threads 1 --quiet --dtype bfloat16 --offload_optimizer cpu --output there >run.log 2>&1 || fail "saves beside steps: $(cat run.log)"
+
 # The plan: what moved to the host is 12 bytes a parameter; what is left on the device is room for three buckets. As little as fits
 # moves when the share is auto.
 plan() { "$TRIREME" plan --model model --data train.jsonl --sequence_length 32 --dtype bfloat16 "$@"; }
@@ -71,3 +76,5 @@ for hit in 1 2 3; do # batches, write buffers, what is offloaded
     grep -q 'arena .*: the host (pinned memory) refused .*; offload less (--offload_share), or raise the limit of locked memory' run.log || fail "$(cat run.log)"
     [ -z "$(find there -name '*.safetensors')" ] || fail "weights were written"
 done
+expect 0 "$TRIREME" plan --model model --data train.jsonl --sequence_length 32 --offload_share 0.5
+grep -q 'offload_share has no effect with offload_optimizer none' stderr stdout || fail "$(cat stdout stderr)"

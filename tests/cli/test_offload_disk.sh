@@ -56,6 +56,10 @@ grep -q 'nowhere: No such file or directory; it must be a directory of a local d
 TR_FAIL=offload.rot:error:9 run 1 there --offload_optimizer "nvme:$PWD/disk" && fail "other bytes were not seen"
 grep -q 'the disk returns other bytes than were written' run.log || fail "other bytes: $(cat run.log)"
 
+mkdir other
+run 1 there --lora_r 4 --offload_optimizer "nvme:$PWD/disk" --offload_param "nvme:$PWD/other" && fail "two directories were taken"
+grep -q 'a rank has one file; name one directory' run.log || fail "two directories: $(cat run.log)"
+
 # Frozen parameters: an adapter, its base in 16 bits and packed.
 lora() { run 1 "$1" --dtype bfloat16 --lora_r 4 --lora_target_modules all-linear "${@:2}" || fail "$*: $(cat run.log)"; }
 lora lora
