@@ -7,8 +7,9 @@
 
 enum { MAX_TRIES = 16 };
 
-/* The winner as a command line. */
-static void add_command(const struct tr_config *cfg, const struct tr_search_result *x, struct tr_str *out)
+/* The winner as a command line; offer: as that has it, or NULL. */
+static void add_command(const struct tr_config *cfg, const struct tr_search_result *x, const struct tr_offer *offer,
+                        struct tr_str *out)
 {
     int n = (int)x->f.chips, node = x->query.machine->node;
     bool has_nodes = n > node;
@@ -22,17 +23,36 @@ static void add_command(const struct tr_config *cfg, const struct tr_search_resu
         tr_str_addf(out, "trireme train");
     tr_str_addf(out, "%s%s", cfg->data.n ? "" : " --data DATA", cfg->output ? "" : " --output OUT");
     tr_given_options(cfg, &x->query, out);
-    tr_layout_options(&x->query, out);
+    if (offer)
+        tr_offer_options(offer, x, out);
+    else
+        tr_layout_options(&x->query, out);
     if (!x->query.machine->is_shared)
         tr_str_addf(out, " --device cuda");
 }
 
 /* ---- the search ---- */
 
-static enum tr_status fail_none(const struct tr_search_query *q, const struct tr_search *s)
+/* What the least layout needs to fit, as the end of a message; nothing where it never does. */
+static void add_way_out(const struct tr_config *cfg, const struct tr_search_query *q, const struct tr_search *s,
+                        struct tr_str *out)
+{
+    struct tr_offer offer;
+    char human[32];
+    if (tr_search_offer(cfg, q, &s->least, false, &offer) != TR_OK)
+        tr_error_clear();
+    else if (offer.offloads) {
+        tr_str_addf(out,
+                    "; with %s of each chip's host it fits:", tr_human_bytes(offer.host_bytes, human, sizeof human));
+        tr_offer_options(&offer, &s->least, out);
+        tr_str_addf(out, ", %.4g s a step", offer.step_s);
+    }
+}
+
+static enum tr_status fail_none(const struct tr_config *cfg, const struct tr_search_query *q, const struct tr_search *s)
 {
     int below = 0, above = 0;
-    struct tr_str least = { 0 };
+    struct tr_str least = { 0 }, way = { 0 };
     char text[32];
     if (s->n_legal == 0 && tr_search_check_pins(q) != TR_OK)
         return TR_USAGE;
@@ -51,12 +71,15 @@ static enum tr_status fail_none(const struct tr_search_query *q, const struct tr
         return st;
     }
     tr_layout_words(&s->least.query, &least);
+    add_way_out(cfg, q, s, &way);
     enum tr_status st = tr_fail(
-        TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s",
+        TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s%s",
         s->n_legal, q->gpus, least.p ? least.p : "",
         tr_human_bytes((uint64_t)s->least.f.total_bytes, text, sizeof text), q->room_bytes / 1073741824.0,
         "add gpus (--objective fewest with a larger --gpus says how many), shorten --sequence_length, or take chips "
-        "with more memory");
+        "with more memory",
+        way.p ? way.p : "");
+    tr_str_release(&way);
     tr_str_release(&least);
     return st;
 }
@@ -68,7 +91,7 @@ static enum tr_status search_exact(const struct tr_config *cfg, struct tr_search
     for (int tries = 0;; tries++) {
         TR_PASS(tr_search_run(q, s));
         if (s->n == 0)
-            TR_PASS(fail_none(q, s));
+            TR_PASS(fail_none(cfg, q, s));
         struct tr_search_result *first = &s->top[0];
         double library = first->f.bytes[TR_BYTES_LIBRARY];
         TR_PASS(tr_search_exact(cfg, first, exact));
@@ -122,27 +145,61 @@ out:
     return st;
 }
 
+static void add_offer_text(const struct tr_config *cfg, const struct tr_search_result *x, const struct tr_offer *o,
+                           struct tr_str *out)
+{
+    char device[32], host[32];
+    tr_str_addf(
+        out,
+        "\nwith optimizer state on the host: %.4g s a step, of which the copies take %.4g; %s of a chip and %s of "
+        "its host:\n",
+        o->step_s, o->exposed_s, tr_human_bytes(o->device_bytes, device, sizeof device),
+        tr_human_bytes(o->host_bytes, host, sizeof host));
+    add_command(cfg, x, o, out);
+    tr_str_addf(out, "\n");
+}
+
+static void add_offer_json(const struct tr_config *cfg, const struct tr_search_result *x, const struct tr_offer *o,
+                           struct tr_str *out)
+{
+    struct tr_str command = { 0 };
+    add_command(cfg, x, o, &command);
+    tr_str_addf(out, "{\"step_s\": %.9g, \"exposed_s\": %.9g, \"device_bytes\": %zu, \"host_bytes\": %zu", o->step_s,
+                o->exposed_s, o->device_bytes, o->host_bytes);
+    tr_str_member(out, ", \"command\": ", command.p ? command.p : "");
+    tr_str_addf(out, "}");
+    tr_str_release(&command);
+}
+
 static enum tr_status answer(const struct tr_config *cfg, struct tr_search_query *q, struct tr_search *s,
                              const struct tr_budget *budget, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_str command = { 0 }, bill = { 0 };
+    struct tr_str command = { 0 }, bill = { 0 }, offered = { 0 };
+    struct tr_offer offer;
     double exact = 0;
     TR_TRY(search_exact(cfg, q, s, &exact));
-    add_command(cfg, &s->top[0], &command);
+    TR_TRY(tr_search_offer(cfg, q, &s->top[0], true, &offer));
+    add_command(cfg, &s->top[0], NULL, &command);
     if (cfg->timeline)
         TR_TRY(tr_timeline_write(cfg->timeline, &s->top[0].query));
     if (cfg->json) {
         tr_budget_json(&s->top[0], budget, &bill);
-        tr_search_json(q, s, exact, command.p ? command.p : "", bill.p ? bill.p : "{}", out);
+        if (offer.offloads)
+            add_offer_json(cfg, &s->top[0], &offer, &offered);
+        tr_search_json(q, s, exact, command.p ? command.p : "", bill.p ? bill.p : "{}", offered.p ? offered.p : "null",
+                       out);
     } else {
         tr_search_text(q, s, exact, out);
         tr_budget_text(&s->top[0], budget, out);
         tr_str_addf(out, "\nrun it:\n%s\n", command.p ? command.p : "");
+        if (offer.offloads)
+            add_offer_text(cfg, &s->top[0], &offer, out);
     }
 out:
     tr_str_release(&command);
     tr_str_release(&bill);
+    tr_str_release(&offered);
     return st;
 }
 

@@ -263,7 +263,7 @@ static void found_json(const struct tr_search_result *x, struct tr_str *out)
 }
 
 void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, const char *command,
-                    const char *budget, struct tr_str *out)
+                    const char *budget, const char *offer, struct tr_str *out)
 {
     struct tr_str text = { 0 };
     tr_str_addf(out, "{\"gpus\": %d, \"machine\": ", q->gpus);
@@ -281,6 +281,6 @@ void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, 
     tr_bottleneck_text(&s->top[0], &text);
     tr_str_json(out, text.p ? text.p : "");
     tr_str_member(out, ", \"command\": ", command);
-    tr_str_addf(out, ", \"budget\": %s}\n", budget);
+    tr_str_addf(out, ", \"budget\": %s, \"offload\": %s}\n", budget, offer);
     tr_str_release(&text);
 }

@@ -76,6 +76,20 @@ void tr_given_options(const struct tr_config *cfg, const struct tr_forecast_quer
 /* Bytes of the fullest stage of a layout, by the compile of the run that its options ask for. */
 enum tr_status tr_search_exact(const struct tr_config *cfg, const struct tr_search_result *x, double *bytes);
 
+/* ---- optimizer state on the host (offer.c) ---- */
+
+struct tr_offer {
+    int64_t rows; /* of a micro-batch */
+    double step_s, exposed_s;
+    size_t device_bytes, host_bytes; /* of a rank */
+    bool offloads, takes_all; /* offloads: false: nothing on the host is faster. all: weights and gradients too */
+};
+/* The fastest that fits, compiled and played: the layout as it is (where it fits), and with optimizer state on the
+ * host. */
+enum tr_status tr_search_offer(const struct tr_config *cfg, const struct tr_search_query *q,
+                               const struct tr_search_result *x, bool fits, struct tr_offer *out);
+void tr_offer_options(const struct tr_offer *o, const struct tr_search_result *x, struct tr_str *out);
+
 /* ---- parts of a step, for readers (explain.c) ---- */
 
 enum tr_part {
@@ -95,7 +109,7 @@ void tr_parts_of(const struct tr_forecast *f, double part[TR_PARTS]);
 void tr_search_text(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out);
 /* command: the command line that runs the best layout; budget: a JSON object. */
 void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, const char *command,
-                    const char *budget, struct tr_str *out);
+                    const char *budget, const char *offer, struct tr_str *out);
 /* The part that costs most apart from kernels, and what would reduce it. */
 void tr_bottleneck_text(const struct tr_search_result *x, struct tr_str *out);
 /* When the given layout does not fit the memory: layouts near it that fit, small changes first, then by time. No text:

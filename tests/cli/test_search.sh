@@ -214,3 +214,26 @@ refused 'like 15T' "${small[@]}" --machine H100 --gpus 16 --tokens lots
 refused 'number of gpus' --scale 8,none "${small[@]:1}" --machine H100
 refused 'days' "${small[@]}" --machine H100 --gpus 16 --tokens 1000T --days 1 --objective cheapest
 expect 0 "$TRIREME" plan "${small[@]}" --machine H100 --gpus 7 # nodes of 8 need not be full
+
+# Optimizer state on the host: offered where it is faster than the best layout without, with the bytes that `plan` prints of the command; where
+# nothing else fits, what does; and not where it only costs.
+search8() { "$TRIREME" plan --search --gpus 1 --model llama-3.1-8b --bf16 --grad_dtype bfloat16 "$@"; }
+expect 0 search8 --machine H200 --sequence_length 4096 --train_batch_size 64 --json
+python3 - <<'PY'
+import json
+found = json.load(open("stdout"))
+offer = found["offload"]
+assert offer and offer["step_s"] < 0.9 * found["layouts"][0]["forecast"]["step_s"] and offer["host_bytes"] > 90e9 and offer["device_bytes"] < 141e9, offer
+assert "--offload_optimizer cpu" in offer["command"], offer
+open("offer.txt", "w").write(offer["command"].replace("trireme train --data DATA --output OUT", "plan --machine H200 --json"))
+PY
+# shellcheck disable=SC2046
+expect 0 "$TRIREME" $(cat offer.txt)
+python3 -c '
+import json
+plan = json.load(open("stdout"))
+assert any(a["name"] == "host" and a["bytes"] > 90e9 for a in plan["ranks"][0]["arenas"]), plan'
+expect 2 search8 --machine RTX4090 --sequence_length 2048 --train_batch_size 32 --master_dtype bfloat16 --moment_dtype bfloat16
+grep -q 'each chip.s host it fits: .*--offload_optimizer cpu --offload_param cpu --offload_gradients' stderr || fail "$(cat stderr)"
+expect 0 search8 --machine H200 --sequence_length 1024 --train_batch_size 2
+! grep -q 'state on the host' stdout || fail "offered where it costs: $(cat stdout)"

@@ -81,6 +81,12 @@ enum { SEEDS = 3 };
 static size_t weights_of(struct run *r, char *out)
 {
     size_t bytes = 0;
+    struct tr_store store = tr_exec_store(r->e);
+    struct tr_range range[TR_MAX_RANGES];
+    for (int i = 0; i < r->m->n_params; i++) { /* a thread that writes a checkpoint asks while updates wait */
+        CHECK(store.ranges(store.ctx, weights(r->e, i), i, range) >= 0);
+        (void)store.wants(store.ctx, weights(r->e, i), i, 0, 1);
+    }
     CHECK_OK(tr_exec_drain(r->e));
     CHECK_OK(tr_device_sync_all(&r->dev));
     for (int i = 0; i < r->m->n_params; i++) {
