@@ -44,7 +44,7 @@ static const struct {
     { "cohere", "pretraining_tp" },
     { "cohere2", "layer_switch order_of_interleaved_layers position_embedding_type rotary_pct use_embedding_sharing "
                  "use_gated_activation use_parallel_block use_parallel_embedding" },
-    { "gemma2", "hidden_act" },
+    { "gemma2", "hidden_act sliding_window_size" },
     { "gemma3_text", "hidden_act" },
     { "opt", "activation_dropout learned_embeddings scale_embeddings" },
 };
@@ -87,7 +87,7 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
     int n_bad = 0;
     for (const cJSON *k = config->child; k; k = k->next) {
         if (is_inert(k->string, arch->model_type) || in_list(k->string, arch->config_keys) ||
-            is_vouched(k->string, ignore))
+            is_vouched(k->string, ignore) || cJSON_IsNull(k)) /* null: the switch of something that is not there */
             continue;
         if (n_bad++ < 20)
             tr_str_addf(&bad, "%s%s", n_bad > 1 ? ", " : "", tr_escape(k->string, esc, sizeof esc));

@@ -44,10 +44,8 @@ static enum tr_status configure_qwen3(const cJSON *c, struct tr_hparams *hp)
 {
     hp->has_qk_norm = true;
     enum tr_status st = configure_qwen(c, hp);
-    if (st == TR_OK && !cJSON_GetObjectItemCaseSensitive(c, "head_dim")) {
-        hp->head_dim = 128;
-        st = tr_fail(TR_USAGE, "config.json: qwen3 needs head_dim (transformers' default is 128)");
-    }
+    if (st == TR_OK && !cJSON_GetObjectItemCaseSensitive(c, "head_dim"))
+        hp->head_dim = 128; /* transformers' default, whatever hidden_size is */
     if (st == TR_OK)
         st = tr_json_bool(c, "attention_bias", false, &hp->qkv_bias);
     hp->o_bias = hp->qkv_bias;

@@ -232,6 +232,22 @@ static void tied_head_is_the_embedding(void **state)
     tr_model_close(untied);
 }
 
+/* A switch of something that is not there, and keys that a config.json may leave out. */
+static void what_is_null_or_has_a_default_does_not_stop_a_model(void **state)
+{
+    (void)state;
+    struct tr_model *m = NULL;
+    assert_int_equal(open_text("{" DECODER("qwen2") ",\"dual_chunk_attention_config\":null}", &m), TR_OK);
+    tr_model_close(m);
+    m = NULL;
+    assert_int_equal(open_text("{" DECODER("qwen2") ",\"dual_chunk_attention_config\":{\"chunk_size\":4}}", &m),
+                     TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "dual_chunk_attention_config"));
+    assert_int_equal(open_text("{" DECODER("qwen3") "}", &m), TR_OK);
+    assert_int_equal(m->n_elements, 2 * 64 * 32 + 32 + 2 * (4 * 32 * 512 + 2 * 128 + 3 * 32 * 48 + 2 * 32));
+    tr_model_close(m);
+}
+
 static void parameters_have_rules_and_decay(void **state)
 {
     (void)state;
@@ -278,6 +294,7 @@ int main(void)
         cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
         cmocka_unit_test(noise_on_embeddings_has_the_size_of_neftune),
         cmocka_unit_test(tied_head_is_the_embedding),
+        cmocka_unit_test(what_is_null_or_has_a_default_does_not_stop_a_model),
         cmocka_unit_test(parameters_have_rules_and_decay),
         cmocka_unit_test(random_weights_do_not_depend_on_the_cut),
     };
