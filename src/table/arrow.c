@@ -70,6 +70,22 @@ static enum tr_status write_entry(struct tr_table *t, const struct tr_ar *a, con
     return write_cell(t, a, f->dict->root, at);
 }
 
+/* A text of a column of views. */
+static enum tr_status write_view(struct tr_table *t, const struct tr_ar_field *f, uint64_t row)
+{
+    const uint8_t *view = f->values + row * AR_VIEW_BYTES;
+    uint64_t n = le(view, 4), i = le(view + 8, 4), at = le(view + 12, 4);
+    const char *text = (const char *)view + 4;
+    if (n > AR_VIEW_INLINE) {
+        const struct tr_ar_block *block =
+            i < f->n_blocks - f->first_block ? &f->body->blocks[f->first_block + i] : NULL;
+        if (block == NULL || at > block->n || n > block->n - at)
+            return tr_ar_damaged(t, "a text lies outside its column");
+        text = (const char *)block->p + at;
+    }
+    return (f->is_bytes ? tr_cell_bytes : tr_cell_text)(t, text, (size_t)n);
+}
+
 /* Value `row` of field i, which has more values than that. */
 static enum tr_status write_cell(struct tr_table *t, const struct tr_ar *a, size_t i, uint64_t row)
 {
@@ -102,6 +118,8 @@ static enum tr_status write_cell(struct tr_table *t, const struct tr_ar *a, size
         write_real(t, f->values + row * f->width, f->width);
         return TR_OK;
     case AR_TEXT:
+        if (f->is_view)
+            return write_view(t, f, row);
         if (from > to || to > f->n_values)
             return tr_ar_damaged(t, "a text lies outside its column");
         return (f->is_bytes ? tr_cell_bytes : tr_cell_text)(t, (const char *)f->values + from, (size_t)(to - from));
@@ -238,9 +256,11 @@ static void close_arrow(struct tr_table *t)
     for (size_t i = 0; i < a->n_dicts; i++) {
         free(a->dicts[i].body.raw);
         free(a->dicts[i].body.unpacked);
+        free(a->dicts[i].body.blocks);
     }
     free(a->body.raw);
     free(a->body.unpacked);
+    free(a->body.blocks);
     free(a->dicts);
     free(a->fields);
     free(a->meta);

@@ -23,7 +23,7 @@ enum tr_ar_kind {
     AR_OTHER /* of fixed width, and null in records */
 };
 
-enum { AR_MAX_DEPTH = 32, AR_MAX_FIELDS = 1 << 14 };
+enum { AR_MAX_DEPTH = 32, AR_MAX_FIELDS = 1 << 14, AR_VIEW_BYTES = 16, AR_VIEW_INLINE = 12 };
 
 struct tr_ar_field {
     enum tr_ar_kind kind;
@@ -31,6 +31,7 @@ struct tr_ar_field {
     size_t end;    /* its children are the fields (i, end), each with its own */
     int64_t id;    /* of its dictionary */
     bool is_bytes; /* not called a text */
+    bool is_view;  /* a text whose values are views: a length, and the text itself or where it lies */
     bool is_dict;  /* the values here are indices of the dictionary's */
     struct tr_ar_dict *dict;
     enum tr_ar_kind index_kind;
@@ -39,12 +40,21 @@ struct tr_ar_field {
     uint64_t n;
     const uint8_t *valid, *offsets, *values; /* valid NULL: all are */
     size_t n_values;                         /* bytes */
+    const struct tr_ar_body *body;           /* of views: their texts are blocks [first_block, n_blocks) of it */
+    size_t first_block, n_blocks;
+};
+
+struct tr_ar_block {
+    const uint8_t *p;
+    size_t n;
 };
 
 /* Bytes of a batch, and of its buffers that were decompressed. */
 struct tr_ar_body {
     uint8_t *raw, *unpacked;
     size_t n_raw_cap, n_raw, n_unpacked_cap, n_unpacked;
+    struct tr_ar_block *blocks; /* buffers that views point into */
+    size_t n_blocks, n_blocks_cap;
 };
 
 struct tr_ar_dict {

@@ -80,7 +80,9 @@ enum {
     TYPE_DURATION,
     TYPE_LARGE_BINARY,
     TYPE_LARGE_UTF8,
-    TYPE_LARGE_LIST
+    TYPE_LARGE_LIST,
+    TYPE_BINARY_VIEW = 23,
+    TYPE_UTF8_VIEW
 };
 
 static bool read_int(const struct tr_flat *x, struct tr_flat_at type, enum tr_ar_kind *kind, size_t *width)
@@ -115,6 +117,13 @@ static bool read_type(const struct tr_flat *x, int64_t id, struct tr_flat_at typ
         f->kind = AR_TEXT;
         f->is_bytes = id == TYPE_BINARY || id == TYPE_LARGE_BINARY;
         f->width = id >= TYPE_LARGE_BINARY ? 8 : 4;
+        return true;
+    case TYPE_BINARY_VIEW:
+    case TYPE_UTF8_VIEW:
+        f->kind = AR_TEXT;
+        f->is_view = true;
+        f->is_bytes = id == TYPE_BINARY_VIEW;
+        f->width = AR_VIEW_BYTES;
         return true;
     case TYPE_BOOL:
         f->kind = AR_BOOL;
@@ -176,10 +185,11 @@ static enum tr_status add_field(struct tr_table *t, struct tr_ar *a, size_t *i)
 static enum tr_status refuse_type(const struct tr_table *t, const struct tr_ar *a, size_t i, int64_t type)
 {
     const struct tr_name *name = &a->names.p[i];
-    return tr_table_fail(t, TR_USAGE,
-                         "column %.*s has type %" PRId64
-                         " of Arrow (a union, a view or run-end encoding), which is not read; cast it, or leave it out",
-                         (int)name->n - 1, a->names.text.p + name->at, type);
+    return tr_table_fail(
+        t, TR_USAGE,
+        "column %.*s has type %" PRId64
+        " of Arrow (a union, a view of lists or run-end encoding), which is not read; cast it, or leave it out",
+        (int)name->n - 1, a->names.text.p + name->at, type);
 }
 
 /* Reads a field and its children. With `as_values` the values of its dictionary, else what is in the batch. */
@@ -274,8 +284,8 @@ out:
 
 struct batch {
     const struct tr_flat *x;
-    struct tr_flat_at nodes, buffers;
-    size_t i_node, i_buffer;
+    struct tr_flat_at nodes, buffers, counts; /* counts: of the buffers of each column of views */
+    size_t i_node, i_buffer, i_count;
     int codec; /* -1: not compressed */
     struct tr_ar_body *body;
 };
@@ -337,11 +347,33 @@ static bool need(const struct tr_ar_field *f, uint64_t n, size_t *out)
         return false;
     if (f->kind == AR_BOOL)
         *out = (size_t)n / 8 + (n % 8 != 0);
-    else if (f->kind == AR_LIST || f->kind == AR_TEXT)
+    else if (f->kind == AR_LIST || (f->kind == AR_TEXT && !f->is_view))
         return n == 0 ? (*out = 0, true) : tr_mul_size((size_t)n + 1, f->width, out);
     else
         return tr_mul_size((size_t)n, f->width, out);
     return true;
+}
+
+/* The buffers that the views of a field point into. */
+static enum tr_status open_blocks(struct tr_table *t, struct batch *b, struct tr_ar_field *f)
+{
+    struct tr_ar_body *body = b->body;
+    if (b->i_count == b->counts.n)
+        return tr_ar_damaged(t, "a batch does not say how many buffers its views have");
+    uint64_t n = tr_flat_le(b->x, b->counts.at + 8 * b->i_count++, 8);
+    f->body = body;
+    f->first_block = body->n_blocks;
+    if (n > b->buffers.n - b->i_buffer)
+        return tr_ar_damaged(t, "a batch has too few buffers");
+    if (!TR_GROW(body->blocks, body->n_blocks + (size_t)n, &body->n_blocks_cap))
+        return tr_table_fail(t, TR_NOMEM, "no memory for its columns");
+    for (uint64_t i = 0; i < n; i++) {
+        struct tr_ar_block block = { NULL, 0 };
+        TR_PASS(next_buffer(t, b, &block.p, &block.n));
+        body->blocks[body->n_blocks++] = block;
+    }
+    f->n_blocks = body->n_blocks;
+    return TR_OK;
 }
 
 /* Gives field i its node and buffers, and then its children theirs. */
@@ -353,6 +385,7 @@ static enum tr_status open_field(struct tr_table *t, struct tr_ar *a, struct bat
     if (f->is_dict) {
         plain.kind = f->index_kind;
         plain.width = f->index_width;
+        plain.is_view = false;
     }
     if (b->i_node == b->nodes.n)
         return tr_ar_damaged(t, "a batch has too few columns");
@@ -370,16 +403,19 @@ static enum tr_status open_field(struct tr_table *t, struct tr_ar *a, struct bat
         f->valid = NULL;
     else if (n_valid < f->n / 8 + (f->n % 8 != 0))
         TR_PASS(tr_ar_damaged(t, "the nulls of a column are shorter than it"));
-    if (plain.kind == AR_LIST || plain.kind == AR_TEXT) {
+    bool has_offsets = plain.kind == AR_LIST || (plain.kind == AR_TEXT && !plain.is_view);
+    if (has_offsets) {
         TR_PASS(next_buffer(t, b, &f->offsets, &n));
         if (n < n_need)
             TR_PASS(tr_ar_damaged(t, "the offsets of a column are shorter than it"));
     }
     if (plain.kind != AR_LIST && plain.kind != AR_FIXED_LIST && plain.kind != AR_STRUCT) {
         TR_PASS(next_buffer(t, b, &f->values, &f->n_values));
-        if (plain.kind != AR_TEXT && f->n_values < n_need)
+        if ((plain.kind != AR_TEXT || plain.is_view) && f->n_values < n_need)
             TR_PASS(tr_ar_damaged(t, "the values of a column are shorter than it"));
     }
+    if (plain.is_view)
+        TR_PASS(open_blocks(t, b, f));
     for (size_t k = i + 1; k < f->end; k = a->fields[k].end) {
         TR_PASS(open_field(t, a, b, k));
         if ((f->kind == AR_STRUCT && a->fields[k].n < f->n) || (f->kind == AR_FIXED_LIST && a->fields[k].n < n_need))
@@ -393,7 +429,12 @@ enum tr_status tr_ar_read_batch(struct tr_table *t, struct tr_ar *a, const struc
 {
     const struct tr_flat *x = &m->text;
     struct tr_flat_at packed = tr_flat_table(x, at, 3);
-    struct batch b = { x, tr_flat_vector(x, at, 1, 16), tr_flat_vector(x, at, 2, 16), 0, 0, -1, body };
+    struct batch b = { .x = x,
+                       .nodes = tr_flat_vector(x, at, 1, 16),
+                       .buffers = tr_flat_vector(x, at, 2, 16),
+                       .counts = tr_flat_vector(x, at, 4, 8),
+                       .codec = -1,
+                       .body = body };
     int64_t n = tr_flat_int(x, at, 0, 8, 0);
     if (packed.at)
         b.codec = (int)tr_flat_int(x, packed, 0, 1, 0);
@@ -403,6 +444,7 @@ enum tr_status tr_ar_read_batch(struct tr_table *t, struct tr_ar *a, const struc
     body->n_raw = (size_t)m->n_body;
     TR_PASS(tr_pread_all(t->file.fd, t->path, body->raw, body->n_raw, m->body_at));
     TR_PASS(reserve_unpacked(t, &b));
+    body->n_blocks = 0;
     for (size_t i = first; i < end; i = a->fields[i].end) {
         TR_PASS(open_field(t, a, &b, i));
         if (a->fields[i].n != (uint64_t)n)

@@ -111,9 +111,22 @@ def arrows():
     with ipc.new_file(HERE / "words.arrow", words.schema) as w:
         w.write_table(words)
     record("words.arrow", words.to_pylist())
+    views()
     with ipc.new_stream(HERE / "empty.arrow", words.schema):
         pass
     record("empty.arrow", [])
+
+
+def views():
+    """Texts as views: short ones stand in the view, long ones in buffers of their own; a list of them, and a dictionary."""
+    words = ["a", "", None, "twelve bytes", "thirteen byte", "ü" * 30, "a longer one than any view holds"] * 5
+    t = pa.table({"text": pa.array(words, pa.string_view()), "raw": pa.array([w.encode() if w else None for w in words], pa.binary_view()),
+                  "list": pa.array([[w, "x" * 40] if w else None for w in words], pa.list_(pa.string_view())),
+                  "kind": pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1, 0] * 7, pa.int32()), pa.array(["short", "a kind with a long name"], pa.string_view()))})
+    for name, opened, codec in [("views-stream.arrow", ipc.new_stream, None), ("views-zstd.arrow", ipc.new_file, "zstd")]:
+        with opened(HERE / name, t.schema, options=ipc.IpcWriteOptions(compression=codec)) as w:
+            w.write_table(t, max_chunksize=16)
+        record(name, [{k: v.decode() if isinstance(v, bytes) else v for k, v in row.items()} for row in t.to_pylist()])
 
 
 def texts():

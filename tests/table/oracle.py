@@ -45,7 +45,7 @@ def real(r, narrow):
 
 def leaf_type(r):
     ints = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-    return r.choice([pa.string(), pa.string(), pa.large_string(), pa.bool_(), pa.float32(), pa.float64(), pa.float16(), pa.null(), *ints])
+    return r.choice([pa.string(), pa.string(), pa.large_string(), pa.string_view(), pa.bool_(), pa.float32(), pa.float64(), pa.float16(), pa.null(), *ints])
 
 
 def any_type(r, depth=0):
@@ -61,7 +61,7 @@ def any_type(r, depth=0):
 def value(r, t, nulls):
     if pa.types.is_null(t) or r.random() < nulls:
         return None
-    if pa.types.is_string(t) or pa.types.is_large_string(t):
+    if pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t):
         return text(r)
     if pa.types.is_boolean(t):
         return r.random() < 0.5
