@@ -401,7 +401,7 @@ def compare(name, program, path, docs, out, keep_going):
         n_docs += 1
         n_ids += len(ids)
     print("%-10s %7d documents %10d ids: %s" % (name, n_docs, n_ids, "equal" if bad == 0 else "%d DIFFER" % bad), flush=True)
-    return bad == 0
+    return bad == 0 and n_docs > 0
 
 
 def main():
@@ -417,7 +417,8 @@ def main():
     if not os.path.isdir(models):
         build(packages, models)
     if not os.path.exists(docs):
-        write_docs(packages, docs, a.mb)
+        write_docs(packages, docs + ".tmp", a.mb)
+        os.rename(docs + ".tmp", docs)  # a file that a run left half-written would compare nothing
     names = a.only.split(",") if a.only else sorted(n for n in os.listdir(models) if os.path.isdir(os.path.join(models, n)))
     good = [compare(n, a.program, os.path.join(models, n), docs, os.path.join(a.work, "out.bin"), a.keep_going) for n in names]
     print("%d of %d tokenizers equal" % (sum(good), len(good)))
