@@ -98,23 +98,44 @@ static enum tr_status derive_checked(const char *name, double size, struct llama
 
 /* ---- by name ---- */
 
-/* Does `name` say the same as `row`, but for case and the word of a tuned sibling? */
+/* Words of a tuned or renamed sibling, which has the same shape; versions may have another. */
+static bool is_sibling(const char *rest)
+{
+    static const char *const words[] = { "instruct", "chat", "it", "pt", "hf", "base" };
+    size_t n;
+    for (; *rest == '-'; rest += n) {
+        bool is_word = false;
+        n = strcspn(++rest, "-");
+        for (size_t i = 0; i < TR_COUNT_OF(words) && !is_word; i++)
+            is_word = strlen(words[i]) == n && strncasecmp(rest, words[i], n) == 0;
+        if (!is_word)
+            return false;
+    }
+    return *rest == '\0';
+}
+
+/* Does `name` say the same as `row`, but for case and the words of a sibling? */
 static bool is_same(const char *name, const char *row)
 {
-    static const char *const tuned[] = { "", "-instruct", "-chat", "-it" };
     size_t n = strlen(row);
-    if (strncasecmp(name, row, n) != 0)
-        return false;
-    for (size_t i = 0; i < TR_COUNT_OF(tuned); i++)
-        if (strcasecmp(name + n, tuned[i]) == 0)
-            return true;
-    return false;
+    return strncasecmp(name, row, n) == 0 && is_sibling(name + n);
+}
+
+/* ORG/NAME of any ORG that publishes it, and Meta's name in front of its models. */
+static const char *bare_name(const char *name)
+{
+    static const char meta[] = "meta-";
+    const char *slash = strchr(name, '/');
+    if (slash != NULL && slash != name && name[0] != '.' && strchr(slash + 1, '/') == NULL)
+        name = slash + 1;
+    return strncasecmp(name, meta, sizeof meta - 1) == 0 ? name + sizeof meta - 1 : name;
 }
 
 static bool is_row(const char *name, const cJSON *row)
 {
     const cJSON *source = cJSON_GetObjectItemCaseSensitive(row, "source");
-    return is_same(name, row->string) || (cJSON_IsString(source) && is_same(name, source->valuestring));
+    return is_same(bare_name(name), row->string) ||
+           (cJSON_IsString(source) && is_same(bare_name(name), bare_name(source->valuestring)));
 }
 
 struct known_row {

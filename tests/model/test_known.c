@@ -41,6 +41,30 @@ static void published_shapes_have_the_published_parameters(void **state)
     assert_true(n > 50);
 }
 
+/* Whoever publishes it, and tuned or not; another version may be another shape. */
+static void names_of_siblings_are_known(void **state)
+{
+    static const struct {
+        const char *name, *row;
+    } same[] = {
+        { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" },
+        { "someone/Meta-Llama-3.1-8B", "llama-3.1-8b" },
+        { "google/gemma-3-27b-it", "gemma-3-27b" },
+        { "Llama-2-7b-chat-hf", "llama-2-7b" },
+        { "allenai/OLMo-2-1124-7B-Instruct", "olmo-2-7b" },
+        { "microsoft/phi-4", "phi-4" },
+    };
+    static const char *const others[] = { "mistralai/Mistral-7B-Instruct-v0.9", "a/b/llama-3.1-8b", "./llama-3.1-8b",
+                                          "llama-3.1-8bit", "org/llama-3.1-8b-" };
+    struct tr_model *m = NULL;
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(same); i++)
+        assert_int_equal(parameters_of(same[i].name), parameters_of(same[i].row));
+    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
+        if (tr_model_open(others[i], &by_name, &m) == TR_OK)
+            fail_msg("%s is known", others[i]);
+}
+
 static void a_derived_shape_has_the_size_within_a_hundredth(void **state)
 {
     (void)state;
@@ -103,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_shapes_have_the_published_parameters),
+        cmocka_unit_test(names_of_siblings_are_known),
         cmocka_unit_test(a_derived_shape_has_the_size_within_a_hundredth),
         cmocka_unit_test(large_derived_shapes_split_evenly),
         cmocka_unit_test(names_of_the_hub_and_of_tuned_siblings_are_found),
