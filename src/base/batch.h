@@ -37,6 +37,8 @@ struct tr_batch {
 #define X(id, name, type, dtype) type *name;
     TR_BATCH_LIST(X)
 #undef X
+    int64_t
+        n_used; /* a dense batch: what is behind its first n_used tokens is padding that no op reads; 0: all are used */
 };
 
 const char *tr_batch_name(enum tr_batch_slot slot);

@@ -106,6 +106,10 @@ static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows
  * targets). Counts the valid targets. Allocates nothing. Any number of threads may call this at the same time. */
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                             const struct tr_batch *out, int64_t *n_targets);
+/* The same samples one behind the other, without padding between them: what is left is behind all of them, and
+ * out->n_used says where. A sample has the same ids, positions and targets. */
+enum tr_status tr_data_fill_dense(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
+                                  uint64_t total_samples, struct tr_batch *out, int64_t *n_targets);
 /* The same of answers with labels, with the mismatched document of each (partner.h) in its place. */
 enum tr_status tr_data_fill_mismatched(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
                                        uint64_t total_samples, const struct tr_batch *out, int64_t *n_targets);
@@ -138,6 +142,7 @@ struct tr_loader_shape {
     int64_t n_rows;     /* a multiple of micro_rows */
     int64_t micro_rows; /* rows of one micro-batch */
     int64_t depth;      /* steps in memory, >= 2; the caller uses one of them */
+    bool is_dense;      /* micro-batches are filled by tr_data_fill_dense */
 };
 
 struct tr_step_batch {

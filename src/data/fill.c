@@ -164,8 +164,9 @@ static enum tr_status read_label(const struct tr_walk *w, const struct tr_piece 
     return TR_OK;
 }
 
+/* *n: how many tokens of the row are used. */
 static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
-                               int64_t *count)
+                               int64_t *count, int64_t *n)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
@@ -193,7 +194,7 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         if (d->has_labels && !p.goes_on)
             fill_label(d, &w, p.doc, false, is_desirable, b, at + begin, col - begin);
     }
-    fill_padding(b, at + col, d->row_tokens - col, first_id + col);
+    *n = col;
 out:
     tr_walk_end(&w);
     return st;
@@ -222,7 +223,7 @@ static enum tr_status fill_mismatched(const struct tr_walk *w, const struct tr_p
 }
 
 static enum tr_status fill_mismatched_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
-                                          int64_t *count)
+                                          int64_t *count, int64_t *n_used)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
@@ -243,7 +244,7 @@ static enum tr_status fill_mismatched_row(const struct tr_data *d, uint64_t g, c
         col += n;
         ++*count;
     }
-    fill_padding(b, at + col, d->row_tokens - col, first_id + col);
+    *n_used = col;
 out:
     tr_walk_end(&w);
     return st;
@@ -287,26 +288,49 @@ static enum tr_status check_range(const struct tr_data *d, uint64_t first_sample
     return TR_OK;
 }
 
+typedef enum tr_status fill_fn(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
+                               int64_t *count, int64_t *n);
+
 static enum tr_status fill_rows(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
-                                const struct tr_batch *out,
-                                enum tr_status (*fill)(const struct tr_data *d, uint64_t g, const struct tr_batch *b,
-                                                       int64_t at, int64_t *count),
-                                int64_t *n_targets)
+                                const struct tr_batch *out, fill_fn *fill, int64_t *n_targets)
 {
     enum tr_status st = check_range(d, first_sample, n_rows);
     int64_t sum = 0;
     for (int64_t r = 0; r < n_rows && st == TR_OK; r++) {
         uint64_t g = first_sample + (uint64_t)r;
-        int64_t count = 0;
+        int64_t count = 0, n = 0, at = r * d->row_tokens;
         if (g < total_samples)
-            st = fill(d, g, out, r * d->row_tokens, &count);
-        else
-            fill_padding(out, r * d->row_tokens, d->row_tokens, (int64_t)g * d->row_tokens);
+            st = fill(d, g, out, at, &count, &n);
+        fill_padding(out, at + n, d->row_tokens - n, (int64_t)g * d->row_tokens + n);
         sum += count;
     }
     if (st == TR_OK)
         *n_targets = sum;
     return st;
+}
+
+enum tr_status tr_data_fill_dense(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
+                                  uint64_t total_samples, struct tr_batch *out, int64_t *n_targets)
+{
+    enum { GRAIN = 64 }; /* tokens: kernels work on tiles, and no batch is empty */
+    enum tr_status st = check_range(d, first_sample, n_rows);
+    int64_t sum = 0, at = 0, n_all = n_rows * d->row_tokens, last = (int64_t)first_sample * d->row_tokens;
+    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++) {
+        int64_t count = 0, n = 0;
+        st = fill_row(d, first_sample + (uint64_t)r, out, at, &count, &n);
+        last = (int64_t)(first_sample + (uint64_t)r) * d->row_tokens + n;
+        at += n;
+        sum += count;
+    }
+    if (st != TR_OK)
+        return st;
+    for (int64_t i = at, n; i < n_all; i += n) { /* no position is beyond a row: tables have no more */
+        n = tr_min64(d->row_tokens, n_all - i);
+        fill_padding(out, i, n, last);
+    }
+    out->n_used = tr_min64(n_all, (int64_t)tr_round_up((size_t)tr_max64(at, 1), GRAIN));
+    *n_targets = sum;
+    return TR_OK;
 }
 
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,

@@ -97,6 +97,12 @@ size_t tr_loader_bytes(const struct tr_loader_shape *shape)
 
 /* ---- the thread ---- */
 
+static enum tr_status fill_in_rows(const struct tr_data *d, uint64_t first_sample, int64_t n_rows,
+                                   uint64_t total_samples, struct tr_batch *out, int64_t *n_targets)
+{
+    return tr_data_fill(d, first_sample, n_rows, total_samples, out, n_targets);
+}
+
 static enum tr_status fill_step(struct tr_loader *l, uint64_t step)
 {
     const struct tr_loader_shape *s = &l->shape;
@@ -109,7 +115,8 @@ static enum tr_status fill_step(struct tr_loader *l, uint64_t step)
     TR_PASS(tr_failpoint("data.load_step"));
     for (int64_t i = 0; i < slot->n_micro; i++) {
         uint64_t first = slot->first_sample + (uint64_t)(s->first_row + i * s->micro_rows);
-        TR_PASS(tr_data_fill(l->d, first, s->micro_rows, l->total_samples, &slot->micro[i], &slot->n_micro_targets[i]));
+        TR_PASS((s->is_dense ? tr_data_fill_dense : fill_in_rows)(l->d, first, s->micro_rows, l->total_samples,
+                                                                  &slot->micro[i], &slot->n_micro_targets[i]));
         slot->n_targets_local += slot->n_micro_targets[i];
     }
     /* The rows of the other ranks: before and after this slice. */

@@ -81,9 +81,23 @@ static struct tr_view view_of(const struct frame *f, tr_val v)
     for (tr_val w = v; f->p->value[w].base != TR_NONE; w = f->p->value[w].base)
         col += f->p->value[w].col;
     char *at = root_ptr(f, root) + (size_t)col * tr_dtype_bytes(x->dtype);
-    return (struct tr_view){
-        .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols
-    };
+    /* what tensor-parallel ranks have gathered has the rows of each of them */
+    bool is_cut = f->batch->n_used > 0 && x->rows % f->m->n_tokens == 0 && tr_value_has_tokens(&f->p->value[root]);
+    return (struct tr_view){ .data = at,
+                             .dtype = x->dtype,
+                             .rows = is_cut ? x->rows / f->m->n_tokens * f->batch->n_used : x->rows,
+                             .cols = x->cols,
+                             .ld = f->p->value[root].cols };
+}
+
+/* A test: what lies behind the used rows of a value that an op is about to write becomes NaN, so that no later op can
+ * read it unseen. */
+static void poison_padding(const struct frame *f, tr_val v, const struct tr_view *used)
+{
+    const struct tr_value *x = v == TR_NONE ? NULL : &f->p->value[v];
+    size_t elem = x ? tr_dtype_bytes(x->dtype) : 0;
+    for (int64_t r = used->rows; x && r < x->rows; r++)
+        memset((char *)used->data + (size_t)(r * used->ld) * elem, 0xff, (size_t)x->cols * elem);
 }
 
 /* Sets `accumulate` for gradients: the first write of a step stores, later writes add. */
@@ -113,6 +127,8 @@ static enum tr_status run_nodes(struct frame *f)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
             c.out[k] = view_of(f, n->out[k]);
+        for (int k = 0; f->e->poisons && k < TR_MAX_OUT; k++)
+            poison_padding(f, n->out[k], &c.out[k]);
         if (n->attr.key != 0) /* one random stream per site and layer; forward and backward use the same */
             c.attr.key = tr_rng_key(f->e->seed, "dropout",
                                     (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
@@ -157,6 +173,12 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
     tr_trace_end(e->trace, at);
+}
+
+bool tr_exec_takes_dense(const struct tr_exec *e)
+{
+    const struct tr_layout *l = &e->c->opt.layout;
+    return e->dev->row->is_host && !tr_layout_splits(l, TR_ON(TR_AXIS_CP)) && !l->sp && !e->c->opt.fp8;
 }
 
 static enum tr_status compute(struct tr_run *r, const struct tr_action *a)

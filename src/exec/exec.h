@@ -45,6 +45,9 @@ struct tr_step_result {
 /* After this call every reduction of gradients and activations is checked for flipped bits. The device must use host
  * memory; any other device is refused with TR_USAGE. */
 enum tr_status tr_exec_check_sums(struct tr_exec *e);
+/* May micro-batches be dense (tr_batch.n_used)? Ops then read and write the first rows of their values only. Not where
+ * ranks split the tokens of a row, and not with 8-bit products, which hold some values turned. */
+bool tr_exec_takes_dense(const struct tr_exec *e);
 /* A step has two parts. Measure computes the gradients, the loss, the norm and the clip factor, which are the same on
  * all ranks. It changes no parameter, so a caller may repeat it. Update changes the parameters by the gradients of the
  * last measure. */

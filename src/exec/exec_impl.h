@@ -37,6 +37,7 @@ struct tr_exec {
     uint64_t seed;
     struct tr_amax_history amax;
     void *checked;      /* memory for checked reductions; NULL: reductions are not checked */
+    bool poisons;       /* a test wants rows that no op should read to be NaN */
     tr_exec_look *look; /* NULL: no caller watches */
     void *look_ctx;
 };

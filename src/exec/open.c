@@ -105,6 +105,10 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order && !c->opt.offloads_grads;
     /* A recording passes a failpoint once, when it is made, and not when it is replayed. */
     e->may_record = dev->row->capture && !getenv("TR_FAIL");
+    if (dev->row->is_host && tr_failpoint("exec.poison_padding") != TR_OK) {
+        tr_error_clear();
+        e->poisons = true;
+    }
     TR_TRY(tr_exec_copies_open(e));
     if (e->column->open)
         TR_TRY(e->column->open(dev, c->opt.any_order));

@@ -26,12 +26,6 @@ int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first
     return n_runs;
 }
 
-/* Does this value have one row per token? Then it loses the rows of other ranks. */
-static bool has_tokens(const struct tr_value *v)
-{
-    return (v->kind == TR_V_TEMP && !v->is_of_weights) || v->kind == TR_V_IN || v->kind == TR_V_BATCH;
-}
-
 /* The same batch value for all tokens of the row. */
 static tr_val whole_batch(struct context *c, tr_val v)
 {
@@ -141,7 +135,7 @@ enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *c
         return TR_OK;
     TR_PASS(tr_program_copy(p, &from));
     for (int v = 0; v < p->n_values; v++)
-        if (has_tokens(&p->value[v])) {
+        if (tr_value_has_tokens(&p->value[v])) {
             TR_BUG_ON(p->value[v].rows % c.size || p->value[v].row % c.size);
             p->value[v].rows /= c.size;
             p->value[v].row /= c.size;

@@ -29,6 +29,7 @@ static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase, b
     p->value[grains].slot = w.slot;
     tr_val out =
         add_value(p, TR_V_TEMP, w.dtype, is_turned ? w.cols : w.rows, is_turned ? w.rows : w.cols, "w_", w.name);
+    p->value[out].is_of_weights = true;
     tr_node_put(p, TR_OP_DEQUANT, phase, TR_VALS(grains), TR_VALS(out), &(struct tr_attr){ .packed = (int32_t)packed });
     return out;
 }

@@ -151,6 +151,13 @@ double tr_program_flops(const struct tr_program *p, enum tr_phase phase);
  * made the program ("the model file", "pass grad"). */
 void tr_program_check(const struct tr_program *p, const char *after);
 
+/* Has v a row for each token (of this rank)? */
+static inline bool tr_value_has_tokens(const struct tr_value *v)
+{
+    return (v->kind == TR_V_TEMP && !v->is_of_weights) || v->kind == TR_V_IN || v->kind == TR_V_DOUT ||
+           v->kind == TR_V_BATCH;
+}
+
 /* One line per op, every slot with its name and every value with its number, because two values may have the same name:
  * "y:h#4, rstd:rstd#5 = rmsnorm(x:in#0, w:input_layernorm.weight#3)  bfloat16 (1024, 768)". "-" is an empty slot. */
 void tr_program_print(const struct tr_program *p, struct tr_str *out);

@@ -94,12 +94,13 @@ static void look_at_output(struct tr_numbers *n, const struct tr_action *a, cons
         return;
     const struct tr_value *v = &p->value[p->out];
     char *at = tr_exec_arena(e, TR_A_ACTS) + a->out;
-    if (tr_exec_is_finite(e, row_of(at, v->dtype, v->rows * v->cols)))
+    int64_t row = 0, n_tokens = tr_exec_compiled(e)->place.model->n_tokens, n_used = n->batch->micro[a->micro].n_used;
+    int64_t n_rows = n_used > 0 && v->rows == n_tokens ? n_used : v->rows;
+    if (tr_exec_is_finite(e, row_of(at, v->dtype, n_rows * v->cols)))
         return;
     find(n, IN_OUTPUT, a->micro, a->segment, a->segment);
-    int64_t row = 0, n_tokens = tr_exec_compiled(e)->place.model->n_tokens;
     while (tr_exec_is_finite(e, row_of(at + (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype), v->dtype, v->cols)) &&
-           row + 1 < v->rows)
+           row + 1 < n_rows)
         row++;
     if (v->rows == n_tokens) /* otherwise tokens are split over ranks, and the row does not name a sample */
         n->mine.sample = n->batch->micro[a->micro].sample[row] / tr_exec_compiled(e)->place.model->sequence_length;

@@ -233,6 +233,45 @@ static void a_slice_of_packed_rows_equals_the_same_rows_of_the_whole(void **stat
     tr_data_close(d);
 }
 
+/* One document a row: a dense batch has the tokens of the rows, and nothing between them. */
+static void a_dense_batch_holds_the_rows_without_their_padding(void **state)
+{
+    enum { T = 64, N = 40, ROWS = 8, GRAIN = 64 };
+    int64_t lengths[N], n_targets, n_dense;
+    for (int k = 0; k < N; k++)
+        lengths[k] = random_length((uint64_t)k, 30);
+    struct tr_data *d =
+        open_docs(*state, lengths, N,
+                  &(struct tr_data_options){
+                      .row_tokens = T, .seed = 3, .shuffle = true, .packing = TR_PACK_NONE, .vocab_size = VOCAB });
+    struct rows r = rows_new(ROWS, T), x = rows_new(ROWS, T);
+    for (uint64_t g = 0; g < N + 2 * ROWS; g += ROWS) { /* the last ones are past the end */
+        int64_t at = 0;
+        assert_ok(tr_data_fill(d, g, ROWS, N - 3, &r.b, &n_targets));
+        assert_ok(tr_data_fill_dense(d, g, ROWS, N - 3, &x.b, &n_dense));
+        assert_int_equal(n_dense, n_targets);
+        for (int64_t i = 0; i < ROWS * T; i++) {
+            bool is_padding = r.b.begin[i] % T != 0 || g + (uint64_t)(i / T) >= N - 3;
+            if (is_padding)
+                continue;
+            assert_int_equal(x.b.tokens[at], r.b.tokens[i]);
+            assert_int_equal(x.b.targets[at], r.b.targets[i]);
+            assert_int_equal(x.b.positions[at], r.b.positions[i]);
+            assert_int_equal(x.b.sample[at], r.b.sample[i]);
+            assert_int_equal(x.b.begin[at], at - r.b.positions[i]);
+            at++;
+        }
+        assert_int_equal(x.b.n_used, at ? (int64_t)tr_round_up((size_t)at, GRAIN) : GRAIN);
+        for (; at < ROWS * T; at++) {
+            assert_int_equal(x.b.targets[at], TR_TARGET_NONE);
+            assert_true(x.b.positions[at] < T && x.b.begin[at] == at - x.b.positions[at]); /* tables have T positions */
+        }
+    }
+    rows_free(&r);
+    rows_free(&x);
+    tr_data_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +279,7 @@ int main(void)
         TEST(targets_cross_rows_only_where_the_document_goes_on),
         cmocka_unit_test(rows_are_those_of_best_fit_decreasing),
         cmocka_unit_test(windows_bound_the_work_and_the_seed_decides_the_rows),
+        TEST(a_dense_batch_holds_the_rows_without_their_padding),
         TEST(a_slice_of_packed_rows_equals_the_same_rows_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
