@@ -161,7 +161,7 @@ int main(int argc, char **argv)
     if (machine[0])
         TR_TRY(forecast(&r, machine, &planned));
     r.e->may_record &= arg_number(argc, argv, "graph", is_cuda ? "1" : "0") != 0; /* never with copies to the host */
-    double ready = seconds_since(start), peak = is_cuda ? r.dev.peak_flops : tr_gemm_peak(r.pool);
+    double ready = seconds_since(start), peak = is_cuda ? r.dev.peak_flops : tr_gemm_peak(r.pool, TR_F32);
     fprintf(stderr, "ready after %.3f s, %.2f GiB\n", ready, (double)r.dev.reserved_bytes / 0x1p30);
     for (int64_t i = 0; i < steps + warm; i++) {
         int64_t at = tr_clock_us();
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
         if (i >= warm)
             seconds[i - warm] = seconds_since(at);
         cpu += i >= warm ? (double)(clock() - cpu_start) / CLOCKS_PER_SEC / (double)steps : 0;
-        double now = is_cuda ? peak : tr_gemm_peak(r.pool); /* the machine's best in this very run */
+        double now = is_cuda ? peak : tr_gemm_peak(r.pool, TR_F32); /* the machine's best in this very run */
         peak = now > peak ? now : peak;
     }
     if (arg_number(argc, argv, "hash", "0"))

@@ -19,7 +19,7 @@ static double product_rate(struct tr_pool *pool, double *best)
 {
     double rate[9];
     for (size_t i = 0; i < TR_COUNT_OF(rate); i++)
-        rate[i] = tr_gemm_peak(pool);
+        rate[i] = tr_gemm_peak(pool, TR_F32);
     qsort(rate, TR_COUNT_OF(rate), sizeof *rate, by_value);
     *best = rate[TR_COUNT_OF(rate) - 1] > *best ? rate[TR_COUNT_OF(rate) - 1] : *best;
     return rate[TR_COUNT_OF(rate) / 2];

@@ -245,8 +245,13 @@ static inline size_t tr_exchange_bytes(const struct tr_call *c)
 }
 /* Chooses the CPU engine for matrix products, once, before step 0. */
 enum tr_status tr_gemm_select(enum tr_gemm_choice want, enum tr_gemm_choice *got);
-/* Measures the flops per second of a large matrix product with this pool. "Share of peak" is relative to this. */
-double tr_gemm_peak(struct tr_pool *pool);
+/* May the built-in product use the processor's instruction for pairs of bfloat16? Other processors do not have its last
+ * bits. Allowed until a caller says otherwise, once, before step 0. takes: it does on this processor. */
+void tr_gemm_allow_pairs(bool is_allowed);
+bool tr_gemm_takes_pairs(void);
+/* Measures the flops per second of a large matrix product of this dtype with this pool. "Share of peak" is relative to
+ * this. */
+double tr_gemm_peak(struct tr_pool *pool, enum tr_dtype dtype);
 const char *tr_gemm_name(enum tr_gemm_choice e);
 
 #include "ops/op_row.h"

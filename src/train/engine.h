@@ -18,6 +18,10 @@ struct tr_engine {
 enum tr_status tr_engine_open(struct tr_setup *s, const char *advice, struct tr_engine *g);
 void tr_engine_close(struct tr_engine *g);
 
+/* Chooses the CPU's matrix products: the engine, and whether last bits may be those of this processor's own
+ * instructions. */
+enum tr_status tr_choose_products(const struct tr_config *cfg, enum tr_gemm_choice *got);
+
 /* The ranks meet, and agree on n named numbers and on all options. One rank meets nobody. */
 enum tr_status tr_join_ranks(const struct tr_setup *s, struct tr_device *dev, const char *const *names,
                              const int64_t *values, int n, struct tr_str *notes, struct tr_mesh **out);

@@ -224,7 +224,7 @@ static struct tr_track_options trackers_of(const struct tr_trainer *t, const cha
 static enum tr_status open_setup(struct tr_trainer *t)
 {
     TR_PASS(tr_failpoint("train.start"));
-    TR_PASS(tr_gemm_select(t->cfg->gemm, &t->gemm));
+    TR_PASS(tr_choose_products(t->cfg, &t->gemm));
     TR_PASS(tr_setup_open_advised(t->cfg, -1, &t->s));
     TR_PASS(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
@@ -444,9 +444,10 @@ static enum tr_status report_inputs(struct tr_trainer *t)
                             : tr_format(tokens, sizeof tokens, "data is tokenised while it is read"));
     TR_PASS(tr_format(
         text, sizeof text,
-        "%s, %s parameters, %s, %" PRId64 " steps of %" PRId64 " x %" PRId64 " tokens, %d threads, gemm %s",
+        "%s, %s parameters, %s, %" PRId64 " steps of %" PRId64 " x %" PRId64 " tokens, %d threads, gemm %s%s",
         t->s->model->arch->model_type, tr_human_count((double)t->s->model->n_elements, human, sizeof human), tokens,
-        t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(t->gemm)));
+        t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(t->gemm),
+        t->dev.row->is_host && t->cfg->dtype == TR_BF16 && tr_gemm_takes_pairs() ? " with avx512_bf16" : ""));
     tr_observe_message(t->ob, text);
     if (t->s->model->vocab_was) {
         TR_PASS(tr_format(text, sizeof text,
@@ -494,7 +495,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
     if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
     else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half of the start time: only where it is reported */
-        t->peak_flops = tr_gemm_peak(t->pool);
+        t->peak_flops = tr_gemm_peak(t->pool, cfg->dtype);
     if (cfg->profile > 0)
         TR_PASS(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
     TR_PASS(report_inputs(t));

@@ -167,6 +167,26 @@ static void every_form_is_within_the_rounding_bound(void **state)
     }
 }
 
+/* Forms of two bfloat16 operands by the processor's instruction for pairs, K even and odd. The same bound: a word is
+ * two additions. */
+static void pairs_are_within_the_rounding_bound(void **state)
+{
+    (void)state;
+    const struct tr_gemm_isa *isa = tr_gemm_isa_of_pairs();
+    if (!isa)
+        skip();
+    for (size_t i = 0; i < TR_COUNT_OF(shapes); i++) {
+        for (int form = (int)i % FORM_STEP; form < 32; form += FORM_STEP) {
+            struct problem p = problem_open(shapes[i][0], shapes[i][1], shapes[i][2], form & 1, form & 2, TR_BF16,
+                                            form & 4 ? TR_BF16 : TR_F32, form & 8, form & 16);
+            run(isa, &p.g, NULL);
+            check_values(&p);
+            check_gaps(&p);
+            problem_close(&p);
+        }
+    }
+}
+
 static void empty_k_gives_zero_c_and_bias(void **state)
 {
     (void)state;
@@ -244,16 +264,18 @@ static void threads_and_cuts_of_m_and_n_never_change_bits(void **state)
                        { 33, 40, 4700, true },
                        { 190, 70, 400, false } }; /* parts of few columns are computed as C^T, the whole is not */
     const struct tr_gemm_isa *isa[3];
+    const struct tr_gemm_isa *pairs = tr_gemm_isa_of_pairs();
     int n_isa = tr_gemm_isas(isa);
     struct tr_pool *pool[2];
     assert_int_equal(tr_pool_open(2, &pool[0]), TR_OK);
     assert_int_equal(tr_pool_open(5, &pool[1]), TR_OK);
-    for (int s = 0; s < n_isa; s++) {
+    for (int s = 0; s < n_isa + (pairs != NULL); s++) {
         for (size_t i = 0; i < TR_COUNT_OF(cut_shapes); i++) {
             for (int form = (int)i % FORM_STEP; form < 8; form += FORM_STEP) {
                 struct problem p = problem_open(cut_shapes[i].m, cut_shapes[i].n, cut_shapes[i].k, form & 1, form & 2,
-                                                TR_F32, form & 4 ? TR_BF16 : TR_F32, true, cut_shapes[i].has_bias);
-                check_cuts(&p, isa[s], pool);
+                                                s < n_isa ? TR_F32 : TR_BF16, form & 4 ? TR_BF16 : TR_F32, true,
+                                                cut_shapes[i].has_bias);
+                check_cuts(&p, s < n_isa ? isa[s] : pairs, pool);
                 problem_close(&p);
             }
         }
@@ -378,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_within_the_rounding_bound),
+        cmocka_unit_test(pairs_are_within_the_rounding_bound),
         cmocka_unit_test(empty_k_gives_zero_c_and_bias),
         cmocka_unit_test(threads_and_cuts_of_m_and_n_never_change_bits),
         cmocka_unit_test(bf16_sums_over_several_chunks_equal_the_rounded_fp32_sums),

@@ -95,6 +95,12 @@ static void *at(const void *base, enum tr_dtype dtype, int64_t index)
     return (char *)(uintptr_t)base + index * (dtype == TR_F32 ? 4 : 2);
 }
 
+/* Words of the packed form that hold kc elements of a line. */
+static int64_t words(const struct job *job, int64_t kc)
+{
+    return div_up(kc, job->isa->n_of_word);
+}
+
 /* Packs columns [j, j + n) of the rectangle, block k of K, of B into their panels. */
 static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64_t kc)
 {
@@ -103,7 +109,7 @@ static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64
     struct tr_gemm_pack pack = { .ld = g->ldb, .dtype = g->b_dtype, .n = n, .k = kc };
     pack.width = job->isa->nr;
     pack.src = at(g->b, g->b_dtype, g->b_t ? col * g->ldb + k : k * g->ldb + col);
-    pack.dst = job->packed_b + j * kc;
+    pack.dst = job->packed_b + j * words(job, kc);
     (g->b_t ? job->isa->pack_lines : job->isa->pack_rows)(&pack);
 }
 
@@ -125,7 +131,7 @@ static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64
         return g->a_t ? (struct a_block){ src, 1, 1, g->lda, mr } : (struct a_block){ src, g->lda, g->lda, 1, mr };
     struct tr_gemm_pack pack = { src, g->lda, g->a_dtype, m, kc, mr, dst };
     (g->a_t ? job->isa->pack_rows : job->isa->pack_lines)(&pack);
-    return (struct a_block){ dst, kc, 1, mr, mr };
+    return (struct a_block){ dst, words(job, kc), 1, mr, mr };
 }
 
 static bool has_sums(const struct tr_gemm *g)
@@ -148,7 +154,7 @@ static void multiply_tile(const struct job *job, const struct a_block *a, struct
     const struct tr_gemm *g = job->g;
     t.b = job->b_in_place ? (const float *)g->b + k * g->ldb + job->j0 + j : job->packed_b + j * t.k;
     t.n_cols = (int)tr_min64(job->isa->nr, job->n - j);
-    t.bias = g->bias && k + t.k == g->k ? job->bias + j : NULL;
+    t.bias = g->bias && k + KC >= g->k ? job->bias + j : NULL;
     t.a = a->a + ir * a->line;
     t.n_rows = (int)tr_min64(a->mr, m - ir);
     t.c += ir * t.ldc + j;
@@ -163,7 +169,9 @@ static void multiply_block(const struct job *job, const struct a_block *a, int64
     const int nr = job->isa->nr;
     int64_t kc = tr_min64(KC, g->k - k);
     bool packs = !job->b_in_place && i == job->i0;
-    struct tr_gemm_tile t = { .k = kc, .a_row = a->row, .a_step = a->step, .b_step = job->b_in_place ? g->ldb : nr };
+    struct tr_gemm_tile t = {
+        .k = words(job, kc), .a_row = a->row, .a_step = a->step, .b_step = job->b_in_place ? g->ldb : nr
+    };
     t.load_c = g->accumulate || k > 0;
     t.c = sum_at(job, i, job->j0, &t.ldc);
     if (kc <= SHORT_K) { /* little arithmetic for an element of C: what counts is that C is written row after row */
@@ -337,6 +345,7 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
         store_empty_sum(g);
         return;
     }
+    TR_BUG_ON(isa->n_of_word == 2 && (g->a_dtype != TR_BF16 || g->b_dtype != TR_BF16));
     if (2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS_SHARED)
         pool = NULL;
     struct tr_gemm mirror = turned(g);
@@ -377,9 +386,33 @@ int tr_gemm_isas(const struct tr_gemm_isa *out[3])
     return n;
 }
 
-static const struct tr_gemm_isa *best_isa(void)
+const struct tr_gemm_isa *tr_gemm_isa_of_pairs(void)
+{
+#if defined(__x86_64__)
+    const struct tr_gemm_isa *isa[3];
+    if (__builtin_cpu_supports("avx512bf16") && tr_gemm_isas(isa) > 0 && isa[0] == &tr_gemm_avx512)
+        return &tr_gemm_bf16;
+#endif
+    return NULL;
+}
+
+static bool takes_pairs = true; /* written before threads start */
+
+void tr_gemm_allow_pairs(bool is_allowed)
+{
+    takes_pairs = is_allowed;
+}
+
+bool tr_gemm_takes_pairs(void)
+{
+    return takes_pairs && tr_gemm_isa_of_pairs() != NULL;
+}
+
+static const struct tr_gemm_isa *best_isa(const struct tr_gemm *g)
 {
     const struct tr_gemm_isa *isa[3];
+    if (g->a_dtype == TR_BF16 && g->b_dtype == TR_BF16 && tr_gemm_takes_pairs())
+        return tr_gemm_isa_of_pairs();
     tr_gemm_isas(isa);
     return isa[0];
 }
@@ -387,11 +420,11 @@ static const struct tr_gemm_isa *best_isa(void)
 void tr_gemm(const struct tr_gemm *g, struct tr_pool *pool, void *scratch)
 {
     if (!tr_gemm_external(g, tr_pool_threads(pool)))
-        tr_gemm_builtin(best_isa(), g, pool, scratch);
+        tr_gemm_builtin(best_isa(g), g, pool, scratch);
 }
 
 /* Always the built-in product: a library's own threads inside our tasks would compete for the cores. */
 void tr_gemm_serial(const struct tr_gemm *g, void *scratch)
 {
-    tr_gemm_builtin(best_isa(), g, NULL, scratch);
+    tr_gemm_builtin(best_isa(g), g, NULL, scratch);
 }

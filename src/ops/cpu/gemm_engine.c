@@ -135,7 +135,7 @@ bool tr_gemm_external(const struct tr_gemm *g, int n_threads)
     return true;
 }
 
-double tr_gemm_peak(struct tr_pool *pool)
+double tr_gemm_peak(struct tr_pool *pool, enum tr_dtype dtype)
 {
     enum { N = 768 };
     size_t matrix = N * N * sizeof(float), scratch = tr_gemm_scratch(N, N, N, tr_pool_threads(pool));
@@ -149,6 +149,11 @@ double tr_gemm_peak(struct tr_pool *pool)
     struct tr_gemm g = {
         .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true
     };
+    g.a_dtype = g.b_dtype = g.c_dtype = dtype;
+    if (dtype != TR_F32) { /* in place: element i of the narrow matrices is written behind where float i was read */
+        tr_convert(a, TR_F32, a, dtype, N * N);
+        tr_convert(a + N * N, TR_F32, a + N * N, dtype, N * N);
+    }
     int64_t begin = tr_clock_us();
     for (int i = 0; i < 5 && (i == 0 || tr_clock_us() - begin < 500000); i++) { /* once where a product takes long */
         int64_t start = tr_clock_us();

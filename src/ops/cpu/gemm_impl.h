@@ -14,8 +14,9 @@ enum {
     TR_GEMM_SLACK = 16, /* floats that a packer may write past its last panel */
 };
 
-/* One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr columns. Each element is one chain of fused
- * multiply-adds over k from zero, then + c when load_c, then + bias; n_rows and n_cols never change that chain. */
+/* k counts words of the packed form here. One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr
+ * columns. Each element is one chain of fused multiply-adds over k from zero, then + c when load_c, then + bias; n_rows
+ * and n_cols never change that chain. */
 struct tr_gemm_tile {
     int64_t k;
     const float *a, *b, *bias; /* element (r, k) of A is a[r * a_row + k * a_step], row k of B is b + k * b_step */
@@ -38,6 +39,7 @@ struct tr_gemm_pack {
 struct tr_gemm_isa {
     const char *name;
     int mr, nr;
+    int n_of_word; /* elements of K in a word of 32 bits of the packed form: 1, or 2 of bfloat16 */
     void (*tile)(const struct tr_gemm_tile *t);
     void (*pack_rows)(const struct tr_gemm_pack *p);  /* src is (k, n): a line is a column of src */
     void (*pack_lines)(const struct tr_gemm_pack *p); /* src is (n, k): a line is a row of src, so it transposes */
@@ -47,11 +49,18 @@ struct tr_gemm_isa {
 
 extern const struct tr_gemm_isa tr_gemm_portable;
 #if defined(__x86_64__)
-extern const struct tr_gemm_isa tr_gemm_avx2, tr_gemm_avx512;
+extern const struct tr_gemm_isa tr_gemm_avx2, tr_gemm_avx512, tr_gemm_bf16;
+/* Of gemm_kernel_avx512.c, for both of its columns. */
+void tr_gemm_pack_row_pairs(const struct tr_gemm_pack *p);
+void tr_gemm_pack_line_pairs(const struct tr_gemm_pack *p);
+void tr_gemm_widen_avx512(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n);
+void tr_gemm_narrow_avx512(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n);
 #endif
 
-/* The instruction sets that this CPU has, fastest first; returns how many. */
+/* The instruction sets that this CPU has for any operands, fastest first; returns how many. */
 int tr_gemm_isas(const struct tr_gemm_isa *out[3]);
+/* The one for two bfloat16 operands, or NULL. */
+const struct tr_gemm_isa *tr_gemm_isa_of_pairs(void);
 /* The built-in product. pool may be NULL; scratch as tr_gemm_scratch(). */
 void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
 

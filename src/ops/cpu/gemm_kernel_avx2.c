@@ -199,5 +199,5 @@ ISA static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int
     tr_convert(src + i, TR_F32, dst + i, dtype, (size_t)(n - i));
 }
 
-const struct tr_gemm_isa tr_gemm_avx2 = { "avx2", MR, NR, tile, pack_rows, pack_lines, widen, narrow };
+const struct tr_gemm_isa tr_gemm_avx2 = { "avx2", MR, NR, 1, tile, pack_rows, pack_lines, widen, narrow };
 #endif

@@ -9,133 +9,18 @@
 #include "ops/cpu/gemm_impl.h"
 
 #if defined(__x86_64__)
-#include <assert.h>
 #include <immintrin.h>
 
 #define ISA TR_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")
 
-enum { MR = 14, HALF = 7, NR = 32, LANES = 16, ROWS_AT_ONCE = 8, STEPS = 4 };
-
-static inline __mmask16 first_lanes(int64_t n)
+ISA TR_FORCE_INLINE __m512 multiply_add(__m512 x, __m512 b, __m512 sum)
 {
-    return (__mmask16)(n >= LANES ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
+    return _mm512_fmadd_ps(x, b, sum);
 }
 
-/* One step of k for both vectors of every row, with packed operands. */
-ISA TR_FORCE_INLINE void step_of(__m512 *lo, __m512 *hi, const float *a, const float *b, const int n_rows)
-{
-    __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
-    TR_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        __m512 x = _mm512_set1_ps(a[r]);
-        lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
-        hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
-    }
-}
+#include "ops/cpu/gemm_tile_avx512.h"
 
-/* At most 16 columns: one vector for each row. */
-ISA TR_FORCE_INLINE void narrow_tile_of(const struct tr_gemm_tile *t, const int n_rows)
-{
-    __m512 sum[MR];
-    const __mmask16 in = first_lanes(t->n_cols);
-    const float *a = t->a, *b = t->b, *a_low = a + HALF * t->a_row;
-    const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
-    TR_UNROLL
-    for (int r = 0; r < n_rows; r++)
-        sum[r] = _mm512_setzero_ps();
-    for (int64_t k = t->k; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
-        __m512 b_k = _mm512_loadu_ps(b);
-        TR_UNROLL
-        for (int r = 0; r < n_rows; r++)
-            sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]), b_k, sum[r]);
-    }
-    __m512 bias = t->bias ? _mm512_maskz_loadu_ps(in, t->bias) : _mm512_setzero_ps();
-    TR_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        float *c = t->c + r * t->ldc;
-        sum[r] = t->load_c ? _mm512_add_ps(sum[r], _mm512_maskz_loadu_ps(in, c)) : sum[r];
-        sum[r] = t->bias ? _mm512_add_ps(sum[r], bias) : sum[r];
-        _mm512_mask_storeu_ps(c, in, sum[r]);
-    }
-}
-
-ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows, const bool is_packed)
-{
-    __m512 lo[MR], hi[MR];
-    TR_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        lo[r] = hi[r] = _mm512_setzero_ps();
-        /* The tile of C is read only at the end: prefetch it during the arithmetic. */
-        _mm_prefetch((const char *)(t->c + r * t->ldc), _MM_HINT_T0);
-        _mm_prefetch((const char *)(t->c + r * t->ldc + LANES), _MM_HINT_T0);
-    }
-    const float *a = t->a, *b = t->b;
-    int64_t k = t->k;
-    if (is_packed) { /* strides are constants: no address arithmetic between the multiplications */
-        for (; k >= STEPS; k -= STEPS, a += STEPS * n_rows, b += STEPS * NR)
-            TR_UNROLL
-        for (int s = 0; s < STEPS; s++)
-            step_of(lo, hi, a + s * n_rows, b + s * NR, n_rows);
-        for (; k > 0; k--, a += n_rows, b += NR)
-            step_of(lo, hi, a, b, n_rows);
-    } else {
-        const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
-        const float *a_low = a + HALF * a_row; /* two bases: 14 row offsets do not fit in registers */
-        for (; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
-            __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
-            TR_UNROLL
-            for (int r = 0; r < n_rows; r++) {
-                __m512 x = _mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]);
-                lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
-                hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
-            }
-        }
-    }
-    __mmask16 in_lo = first_lanes(t->n_cols), in_hi = first_lanes(t->n_cols - LANES);
-    if (t->load_c) {
-        TR_UNROLL
-        for (int r = 0; r < n_rows; r++) {
-            lo[r] = _mm512_add_ps(lo[r], _mm512_maskz_loadu_ps(in_lo, t->c + r * t->ldc));
-            hi[r] = _mm512_add_ps(hi[r], _mm512_maskz_loadu_ps(in_hi, t->c + r * t->ldc + LANES));
-        }
-    }
-    if (t->bias) {
-        __m512 bias_lo = _mm512_maskz_loadu_ps(in_lo, t->bias), bias_hi = _mm512_maskz_loadu_ps(in_hi, t->bias + LANES);
-        TR_UNROLL
-        for (int r = 0; r < n_rows; r++) {
-            lo[r] = _mm512_add_ps(lo[r], bias_lo);
-            hi[r] = _mm512_add_ps(hi[r], bias_hi);
-        }
-    }
-    TR_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        _mm512_mask_storeu_ps(t->c + r * t->ldc, in_lo, lo[r]);
-        _mm512_mask_storeu_ps(t->c + r * t->ldc + LANES, in_hi, hi[r]);
-    }
-}
-
-#define ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-#define X(n)                                                                                                           \
-    ISA static void tile_##n(const struct tr_gemm_tile *t)                                                             \
-    {                                                                                                                  \
-        if (t->n_cols <= LANES)                                                                                        \
-            narrow_tile_of(t, n);                                                                                      \
-        else if (t->a_row == 1 && t->a_step == n && t->b_step == NR)                                                   \
-            tile_of(t, n, true);                                                                                       \
-        else                                                                                                           \
-            tile_of(t, n, false);                                                                                      \
-    }
-ROWS(X)
-#undef X
-
-static void tile(const struct tr_gemm_tile *t)
-{
-#define X(n) tile_##n,
-    static void (*const of_rows[])(const struct tr_gemm_tile *) = { ROWS(X) };
-#undef X
-    static_assert(TR_COUNT_OF(of_rows) == MR, "one tile function for every number of rows");
-    of_rows[t->n_rows - 1](t);
-}
+enum { ROWS_AT_ONCE = 8 };
 
 ISA TR_FORCE_INLINE __m512 load_half(const uint16_t *p, enum tr_dtype dtype, __mmask16 lanes)
 {
@@ -248,13 +133,73 @@ ISA static void pack_lines(const struct tr_gemm_pack *p)
             pack_16_lines(p, first + g, p->dst + first * p->k + g);
 }
 
-ISA static void widen(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n)
+/* ---- operands of products of pairs: a word holds elements 2w and 2w + 1 of a line, the last of an odd K is zero ----
+ */
+
+/* Words [w, w_end) of one panel of n <= width lines that starts at line `first`; src has k rows. */
+ISA TR_FORCE_INLINE void copy_row_pairs(const struct tr_gemm_pack *p, int64_t first, int64_t n, int64_t w,
+                                        int64_t w_end)
+{
+    const __mmask16 in[2] = { first_lanes(n), first_lanes(n - LANES) };
+    const __mmask16 out[2] = { first_lanes(p->width), first_lanes(p->width - LANES) };
+    float *dst = p->dst + first * ((p->k + 1) / 2) + w * p->width;
+    for (; w < w_end; w++, dst += p->width) {
+        const uint16_t *even = (const uint16_t *)p->src + 2 * w * p->ld + first;
+        bool is_last = 2 * w + 1 == p->k;
+        const uint16_t *odd = is_last ? even : even + p->ld;
+        for (int half = 0; half < 2 && out[half]; half++) {
+            __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(in[half], even + half * LANES));
+            __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(is_last ? 0 : in[half], odd + half * LANES));
+            _mm512_mask_storeu_epi32(dst + half * LANES, out[half], _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+        }
+    }
+}
+
+ISA void tr_gemm_pack_row_pairs(const struct tr_gemm_pack *p)
+{
+    int64_t n_words = (p->k + 1) / 2;
+    for (int64_t w = 0; w < n_words; w += ROWS_AT_ONCE)
+        for (int64_t first = 0; first < p->n; first += p->width)
+            copy_row_pairs(p, first, tr_min64(p->width, p->n - first), w, tr_min64(w + ROWS_AT_ONCE, n_words));
+}
+
+ISA static void pack_16_line_pairs(const struct tr_gemm_pack *p, int64_t first, float *dst)
+{
+    const int64_t step = p->width, n_words = (p->k + 1) / 2;
+    float block[LANES][LANES];
+    const uint16_t *h[LANES];
+    const float *row[LANES];
+    for (int i = 0; i < LANES; i++) {
+        h[i] = (const uint16_t *)p->src + tr_min64(first + i, p->n - 1) * p->ld;
+        row[i] = block[i];
+    }
+    for (int64_t w = 0; w < n_words; w += LANES) {
+        int64_t n = tr_min64(LANES, n_words - w), n_left = p->k - 2 * w;
+        __mmask32 lanes = n_left >= 2 * LANES ? ~(__mmask32)0 : ((__mmask32)1 << n_left) - 1;
+        for (int i = 0; i < LANES; i++)
+            _mm512_storeu_si512(block[i], _mm512_maskz_loadu_epi16(lanes, h[i] + 2 * w));
+        for (int q = 0; n == LANES && q < LANES; q += 4)
+            transpose_16x4(row, q, dst + (w + q) * step, step);
+        for (int64_t j = 0; n < LANES && j < n; j++)
+            for (int i = 0; i < LANES && i < step; i++)
+                dst[(w + j) * step + i] = block[i][j];
+    }
+}
+
+ISA void tr_gemm_pack_line_pairs(const struct tr_gemm_pack *p)
+{
+    for (int64_t first = 0; first < p->n; first += p->width)
+        for (int64_t g = 0; g < p->width; g += LANES)
+            pack_16_line_pairs(p, first + g, p->dst + first * ((p->k + 1) / 2) + g);
+}
+
+ISA void tr_gemm_widen_avx512(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)
         _mm512_mask_storeu_ps(dst + i, first_lanes(n - i), load_half(src + i, dtype, first_lanes(n - i)));
 }
 
-ISA static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n)
+ISA void tr_gemm_narrow_avx512(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         __mmask16 lanes = first_lanes(n - i);
@@ -272,5 +217,7 @@ ISA static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int
     }
 }
 
-const struct tr_gemm_isa tr_gemm_avx512 = { "avx512", MR, NR, tile, pack_rows, pack_lines, widen, narrow };
+const struct tr_gemm_isa tr_gemm_avx512 = {
+    "avx512", MR, NR, 1, tile, pack_rows, pack_lines, tr_gemm_widen_avx512, tr_gemm_narrow_avx512
+};
 #endif

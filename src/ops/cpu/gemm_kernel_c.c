@@ -80,4 +80,4 @@ static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t
     tr_convert(src, TR_F32, dst, dtype, (size_t)n);
 }
 
-const struct tr_gemm_isa tr_gemm_portable = { "portable", MR, NR, tile, pack_rows, pack_lines, widen, narrow };
+const struct tr_gemm_isa tr_gemm_portable = { "portable", MR, NR, 1, tile, pack_rows, pack_lines, widen, narrow };
