@@ -194,6 +194,64 @@ def saves(c):
     c.compare("resume and saves after 1,000,000 logged steps / 10", 1.3, lambda: resume(1000000), lambda: resume(10))
 
 
+def events(c, output, kind):
+    with open(os.path.join(c.path(output), "events.jsonl")) as f:
+        return [e for e in map(json.loads, f) if e["event"] == kind]
+
+
+def disk_rate(c, n_bytes):
+    """Bytes a second that one process writes and syncs where the runs are."""
+    block, path, begin = os.urandom(1 << 22), c.path("disk"), time.time()
+    with open(path, "wb") as f:
+        for _ in range(n_bytes >> 22):
+            f.write(block)
+        f.flush()
+        os.fsync(f.fileno())
+    rate = (n_bytes >> 22 << 22) / (time.time() - begin)
+    os.remove(path)
+    return rate
+
+
+def disk(c):
+    """By the clock: how long after its step the event of a save of 1.6 GB comes."""
+    model, data = c.init("smollm2", SMOLLM2), c.path("disk.jsonl")
+    with open(data, "w") as f:
+        f.write('{"text": "' + "abcdefgh " * 400 + '"}\n')
+    size = int(1.6e9)
+
+    def waits():
+        c.train(model, data, "saved", "--sequence_length", "16", "--per_device_train_batch_size", "1", "--max_steps", "8",
+                "--save_steps", "4")
+        steps = {e["step"]: e["time"] for e in events(c, "saved", "step")}
+        return statistics.mean(e["time"] - steps[e["step"]] for e in events(c, "saved", "checkpoint"))
+    c.compare("the event of a save / bytes over the disk's speed", 1.3, waits, lambda: size / disk_rate(c, size))
+
+
+def preference(c):
+    model, data = c.init("small", SMALL), c.path("pairs.jsonl")
+    pairs = [json.dumps({"prompt": "abcdefgh " * 5, "chosen": " yes" * (1 + i % 9), "rejected": " no" * (1 + i % 7)}) + "\n"
+             for i in range(4000)]
+    for name, n in ((data, 4000), (c.path("few-pairs.jsonl"), 40)):
+        with open(name, "w") as f:
+            f.writelines(pairs[:n])
+    options = ["--task", "dpo", "--sequence_length", "256", "--max_steps", "4", "--per_device_train_batch_size", "2"]
+    c.compare("4 steps of DPO with 4,000 pairs / with 40", 1.5, lambda: c.train(model, data, "dpo", *options),
+              lambda: c.train(model, c.path("few-pairs.jsonl"), "dpo-few", *options))
+
+
+def bfloat16(c):
+    """Below 1 where the processor has AVX512-BF16."""
+    model, data = c.init("middle", dict(SMOLLM2, num_hidden_layers=6, vocab_size=4096)), c.path("bf16.jsonl")
+    with open(data, "w") as f:
+        f.write('{"text": "' + "abcdefgh " * 4000 + '"}\n')
+
+    def step(dtype):
+        options = ["--sequence_length", "512", "--per_device_train_batch_size", "2", "--dtype", dtype]
+        return (c.train(model, data, "bf16-run", *options, "--max_steps", "7")
+                - c.train(model, data, "bf16-run", *options, "--max_steps", "2")) / 5
+    c.compare("a step in bfloat16 / float32", 1.2, lambda: step("bfloat16"), lambda: step("float32"))
+
+
 def attention(c):
     text = c.path("long.jsonl")
     with open(text, "w") as f:
@@ -240,8 +298,8 @@ def start(c):
               lambda: c.train(model, data, "unproven", *options, ranks=16 * c.threads, threads=1))
 
 
-GROUPS = dict(prefill=prefill, decode=decode, files=files, saves=saves, attention=attention, padding=padding,
-              start=start)
+GROUPS = dict(prefill=prefill, decode=decode, files=files, saves=saves, disk=disk, attention=attention, padding=padding,
+              preference=preference, bfloat16=bfloat16, start=start)
 
 
 def main():

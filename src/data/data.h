@@ -126,10 +126,16 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
  * under the reference, or of the answer and of its mismatched document, which TR_B_VALUE has from then on. *n of them;
  * 0 until the caller writes them. */
 float *tr_data_references(struct tr_data *d, uint64_t *n);
-/* Copies what a forward pass says of these samples to their place in the references. b: the samples as tr_data_fill
- * gave them, or tr_data_fill_mismatched; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer
- * begins is its loss. */
-enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+/* Of the first total_samples samples those whose row no earlier one has, with 1 in marks for each of their documents.
+ * samples has room for all rows of d, marks for all documents, and is zeroes. */
+enum tr_status tr_data_first_uses(const struct tr_data *d, uint64_t total_samples, unsigned char *marks,
+                                  uint64_t *samples, uint64_t *n);
+/* tr_data_fill or tr_data_fill_mismatched of n samples in any order; n_rows - n rows of padding follow. */
+enum tr_status tr_data_fill_samples(const struct tr_data *d, const uint64_t *samples, int64_t n, int64_t n_rows,
+                                    bool are_mismatched, const struct tr_batch *out);
+/* Copies what a forward pass says of these samples to their place in the references. b: the samples as they were
+ * filled; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer begins is its loss. */
+enum tr_status tr_data_take_references(struct tr_data *d, const uint64_t *samples, int64_t n_rows,
                                        const struct tr_batch *b, bool is_mismatched, const float *sums, int64_t n_cols);
 bool tr_data_has_labels(const struct tr_data *d);
 

@@ -437,10 +437,56 @@ out:
     return st;
 }
 
-enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+enum tr_status tr_data_take_references(struct tr_data *d, const uint64_t *samples, int64_t n_rows,
                                        const struct tr_batch *b, bool is_mismatched, const float *sums, int64_t n_cols)
 {
-    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples; r++)
-        TR_PASS(take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, is_mismatched, sums, n_cols));
+    for (int64_t r = 0; r < n_rows; r++)
+        TR_PASS(take_row(d, samples[r], b, r * d->row_tokens, is_mismatched, sums, n_cols));
+    return TR_OK;
+}
+
+enum tr_status tr_data_fill_samples(const struct tr_data *d, const uint64_t *samples, int64_t n, int64_t n_rows,
+                                    bool are_mismatched, const struct tr_batch *out)
+{
+    for (int64_t r = 0; r < n_rows; r++) {
+        int64_t count = 0, n_used = 0, at = r * d->row_tokens;
+        if (r < n)
+            TR_PASS((are_mismatched ? fill_mismatched_row : fill_row)(d, samples[r], out, at, &count, &n_used));
+        fill_padding(out, at + n_used, d->row_tokens - n_used, at + n_used);
+    }
+    return TR_OK;
+}
+
+/* Marks the documents of sample g; *is_new: the first of them was not marked. */
+static enum tr_status mark_row(const struct tr_data *d, uint64_t g, unsigned char *marks, bool *is_new)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    struct tr_piece p;
+    *is_new = false;
+    TR_TRY(begin_row(&w, d, g));
+    for (;;) {
+        TR_TRY(tr_walk_next(&w, &p));
+        if (p.n == 0 || (!*is_new && marks[w.part->first_ref + p.doc]))
+            break;
+        marks[w.part->first_ref + p.doc] = 1;
+        *is_new = true;
+    }
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+enum tr_status tr_data_first_uses(const struct tr_data *d, uint64_t total_samples, unsigned char *marks,
+                                  uint64_t *samples, uint64_t *n)
+{
+    uint64_t n_found = 0;
+    for (uint64_t g = 0; g < total_samples && n_found < d->info.n_rows; g++) {
+        bool is_new;
+        TR_PASS(mark_row(d, g, marks, &is_new));
+        if (is_new)
+            samples[n_found++] = g;
+    }
+    *n = n_found;
     return TR_OK;
 }

@@ -4,10 +4,13 @@
  * once: its weights are loaded where the model's will be, the pairs run forward, and what each answer's loss was stays
  * beside the data. The numbers are kept in the cache of the data, under a key made of the weights they came from and
  * of the data; a resume therefore finds those of the start, and where the file is gone it loads the starting weights
- * again, never the trained ones. Rejected: a second model in memory (twice the weights, and a forward pass in every
- * step), and numbers in checkpoints (they are as large as the data has pairs, and never change).
+ * again, never the trained ones. Only what the run will read is asked for: a short run of a large data set waits for
+ * its own pairs, and sources that are mixed by weight are read beyond a first pass over all. Rejected: a second model
+ * in memory (twice the weights, and a forward pass in every step), and numbers in checkpoints (they are as large as the
+ * data has pairs, and never change).
  */
 #include "train/reference.h"
+#include <math.h>
 #include <stdlib.h>
 
 static const char magic[8] = "TRREF\r\n\1";
@@ -41,7 +44,31 @@ out:
     return st;
 }
 
-static enum tr_status make_key(const struct tr_reference *r, const struct tr_data *d, struct tr_hash128 *out)
+/* What a run reads of a data set. */
+struct uses {
+    uint64_t *sample, n;     /* the first of each row */
+    uint64_t n_docs, n_used; /* documents */
+    unsigned char *is_used;  /* by document */
+};
+
+static enum tr_status find_uses(const struct tr_data *d, uint64_t total_samples, uint64_t n_docs, struct uses *out)
+{
+    TR_PASS(TR_ALLOC(out->sample, tr_data_rows(d), "samples of references"));
+    TR_PASS(TR_ALLOC(out->is_used, n_docs, "documents of references"));
+    TR_PASS(tr_data_first_uses(d, total_samples, out->is_used, out->sample, &out->n));
+    out->n_docs = n_docs;
+    for (uint64_t i = 0; i < n_docs; i++)
+        out->n_used += out->is_used[i];
+    return TR_OK;
+}
+
+static bool has_all_rows(const struct uses *u, const struct tr_data *d)
+{
+    return u->n == tr_data_rows(d);
+}
+
+static enum tr_status make_key(const struct tr_reference *r, const struct tr_data *d, const struct uses *u,
+                               struct tr_hash128 *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_config *cfg = r->s->cfg;
@@ -53,6 +80,10 @@ static enum tr_status make_key(const struct tr_reference *r, const struct tr_dat
     tr_hash_hex(info.hash, hex);
     tr_str_addf(&s, "reference 1 data %s dtype %s fp8 %d packed %d", hex, tr_dtype_name(cfg->dtype), cfg->fp8,
                 (int)tr_config_packed(cfg));
+    if (!has_all_rows(u, d)) {
+        tr_hash_hex(tr_hash(u->is_used, (size_t)u->n_docs), hex);
+        tr_str_addf(&s, " documents %s", hex);
+    }
     if (cfg->ref_model) {
         TR_TRY(add_id(cfg->ref_model, &s));
     } else if (cfg->from_scratch) {
@@ -150,21 +181,24 @@ static enum tr_status load_weights(const struct tr_reference *r)
 }
 
 /* Every rank runs the same number of batches, because gathers are collective. */
-static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d, bool are_mismatched)
+static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d, const struct uses *u,
+                                bool are_mismatched)
 {
     enum tr_status st = TR_OK;
-    int64_t rows = r->s->eval_model->n_tokens / r->s->eval_model->sequence_length, n;
-    uint64_t n_rows = tr_data_rows(d), n_batches = tr_data_steps(n_rows, (uint64_t)rows);
+    int64_t rows = r->s->eval_model->n_tokens / r->s->eval_model->sequence_length;
+    uint64_t n_batches = tr_data_steps(u->n, (uint64_t)rows);
     const struct tr_comm *group = tr_mesh_group(tr_exec_mesh(r->e), TR_ON_DATA);
     struct tr_batch b = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA) + r->s->loader_bytes, r->s->eval_model->n_tokens);
     float *sums = malloc((size_t)r->s->eval_model->n_tokens * TR_DOC_SUMS * sizeof *sums);
     if (!sums)
         TR_TRY(tr_fail(TR_NOMEM, "reference: out of memory"));
     for (uint64_t k = 0; k < n_batches; k += (uint64_t)group->size) {
-        uint64_t at = (k + (uint64_t)group->rank) * (uint64_t)rows; /* rows past the end are padding */
-        TR_TRY((are_mismatched ? tr_data_fill_mismatched : tr_data_fill)(d, at, rows, n_rows, &b, &n));
+        uint64_t at = (k + (uint64_t)group->rank) * (uint64_t)rows;
+        int64_t n = at < u->n ? tr_min64(rows, (int64_t)(u->n - at)) : 0; /* rows past the end are padding */
+        const uint64_t *samples = u->sample + (n > 0 ? at : 0);
+        TR_TRY(tr_data_fill_samples(d, samples, n, rows, are_mismatched, &b));
         TR_TRY(tr_exec_documents(r->e, &b, sums));
-        TR_TRY(tr_data_take_references(d, at, rows, n_rows, &b, are_mismatched, sums, TR_DOC_SUMS));
+        TR_TRY(tr_data_take_references(d, samples, n, &b, are_mismatched, sums, TR_DOC_SUMS));
         if (tr_mesh_is_alone(tr_exec_mesh(r->e)) && tr_stop_wanted())
             TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal before the first step"));
     }
@@ -189,34 +223,48 @@ static enum tr_status share(const struct tr_reference *r, float *ref, uint64_t n
     return st;
 }
 
-enum tr_status tr_reference_fill(const struct tr_reference *r, struct tr_data *d, bool *has_loaded,
-                                 struct tr_str *notes)
+static enum tr_status fill(const struct tr_reference *r, struct tr_data *d, const struct uses *u, bool *has_loaded,
+                           float *ref, uint64_t n)
+{
+    if (!*has_loaded)
+        TR_PASS(load_weights(r));
+    *has_loaded = true;
+    memset(ref, 0, (size_t)n * sizeof *ref);
+    TR_PASS(run_pairs(r, d, u, false));
+    if (tr_data_has_labels(d))
+        TR_PASS(run_pairs(r, d, u, true));
+    TR_PASS(share(r, ref, n));
+    for (uint64_t i = 0; i < n && !has_all_rows(u, d); i++)
+        if (!u->is_used[i / 2])
+            ref[i] = NAN; /* whoever reads it all the same shall see it */
+    return TR_OK;
+}
+
+enum tr_status tr_reference_fill(const struct tr_reference *r, struct tr_data *d, uint64_t total_samples,
+                                 bool *has_loaded, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     struct tr_hash128 key;
+    struct uses u = { 0 };
     uint64_t n;
     float *ref = tr_data_references(d, &n);
     int64_t start = tr_clock_us();
-    TR_TRY(make_key(r, d, &key));
+    const char *what = tr_data_has_labels(d) ? "answers" : "pairs";
+    TR_TRY(find_uses(d, total_samples, n / 2, &u));
+    TR_TRY(make_key(r, d, &u, &key));
     double n_missing = !read_file(r->cache_dir, key, ref, n);
     TR_TRY(tr_exec_total_ranks(r->e, "references that are missing", &n_missing, 1));
     if (n_missing == 0) {
-        tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s are in the cache\n", n / 2,
-                    tr_data_has_labels(d) ? "answers" : "pairs");
-        return TR_OK;
+        tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s are in the cache\n", u.n_used, what);
+        goto out;
     }
-    if (!*has_loaded)
-        TR_TRY(load_weights(r));
-    *has_loaded = true;
-    memset(ref, 0, (size_t)n * sizeof *ref);
-    TR_TRY(run_pairs(r, d, false));
-    if (tr_data_has_labels(d))
-        TR_TRY(run_pairs(r, d, true));
-    TR_TRY(share(r, ref, n));
+    TR_TRY(fill(r, d, &u, has_loaded, ref, n));
     if (tr_mesh_is_first(tr_exec_mesh(r->e)))
         TR_TRY(write_file(r->cache_dir, key, ref, n));
-    tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s took %.1f s; they are kept\n", n / 2,
-                tr_data_has_labels(d) ? "answers" : "pairs", (double)(tr_clock_us() - start) * 1e-6);
+    tr_str_addf(notes, "reference: the log-probabilities of %" PRIu64 " %s took %.1f s; they are kept\n", u.n_used,
+                what, (double)(tr_clock_us() - start) * 1e-6);
 out:
+    free(u.sample);
+    free(u.is_used);
     return st == TR_OK ? TR_OK : tr_fail_at(st, "reference: ");
 }

@@ -10,10 +10,10 @@ struct tr_reference {
     struct tr_pool *pool;
     const char *cache_dir; /* exists */
 };
-/* Fills the references of d from the cache, or by a forward pass of the reference over all pairs, on all ranks
- * together. *has_loaded: the weights of the reference are loaded; they are loaded when first needed, and the caller
- * loads those of the model afterwards. */
-enum tr_status tr_reference_fill(const struct tr_reference *r, struct tr_data *d, bool *has_loaded,
-                                 struct tr_str *notes);
+/* Fills the references of what the first total_samples samples of d read, from the cache or by a forward pass of the
+ * reference, on all ranks together; those of other documents become NaN. *has_loaded: the weights of the reference are
+ * loaded; they are loaded when first needed, and the caller loads those of the model afterwards. */
+enum tr_status tr_reference_fill(const struct tr_reference *r, struct tr_data *d, uint64_t total_samples,
+                                 bool *has_loaded, struct tr_str *notes);
 
 #endif

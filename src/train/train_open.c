@@ -333,9 +333,9 @@ static enum tr_status open_reference(struct tr_trainer *t)
     if (!tr_pair_needs_reference(tr_config_pair(t->cfg).loss))
         return TR_OK;
     TR_PASS(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
-    TR_PASS(tr_reference_fill(&r, t->data, &has_loaded, &t->join_notes));
+    TR_PASS(tr_reference_fill(&r, t->data, t->total_samples, &has_loaded, &t->join_notes));
     for (size_t i = 0; i < t->n_evals; i++)
-        TR_PASS(tr_reference_fill(&r, t->eval[i].data, &has_loaded, &t->join_notes));
+        TR_PASS(tr_reference_fill(&r, t->eval[i].data, tr_data_rows(t->eval[i].data), &has_loaded, &t->join_notes));
     return TR_OK;
 }
 

@@ -138,6 +138,19 @@ if sys.argv[1] != "qlora":  # sums of some ten tokens, each rounded some ten tim
 PY
 done
 
+# Sources that are mixed by weight go on with what a pass over all has not read, and a short run asks for its own pairs only: a model that does not learn is its reference
+# in every step.
+head -n 8 pairs.jsonl >rare.jsonl
+"$TRIREME" train --model model --data pairs.jsonl:1 --data rare.jsonl:9 --task dpo --sequence_length 128 --train_batch_size 1 --num_train_epochs 4 \
+    --learning_rate 1e-30 --output mixed --quiet >run.log
+python3 - <<'PY' || fail "pairs without a reference"
+import json
+steps = [e for e in map(json.loads, open("mixed/events.jsonl")) if e["event"] == "step"]
+assert len(steps) > 40 and all(abs(e["loss"] - 0.6931472) < 1e-5 for e in steps), [e["loss"] for e in steps]
+PY
+"$TRIREME" train --model model --data pairs.jsonl --task dpo --packing none --sequence_length 128 --train_batch_size 2 --max_steps 3 --output short --quiet >run.log
+grep -q 'log-probabilities of 6 pairs took' run.log || fail "a short run asks for all pairs: $(cat run.log)"
+
 # Refusals.
 tiny_text text.jsonl
 expect 2 "$TRIREME" train --model model --data text.jsonl --task dpo --output no --sequence_length 64

@@ -116,8 +116,16 @@ static void rows_have_room_for_both(void **state)
     float *sums = calloc((size_t)(n_rows * T), sizeof *sums);
     uint64_t n_ref;
     float *ref = tr_data_references(d, &n_ref);
-    assert_non_null(sums);
+    uint64_t *all = calloc((size_t)n_rows, sizeof *all), n_uses;
+    unsigned char marks[N] = { 0 };
+    assert_true(sums && all);
     assert_int_equal(n_ref, 2 * N);
+    /* In a shuffled epoch every sample is the first use of its row, and of two epochs those of the first are. */
+    assert_ok(tr_data_first_uses(d, 2 * (uint64_t)n_rows, marks, all, &n_uses));
+    assert_int_equal(n_uses, n_rows);
+    for (int64_t i = 0; i < n_rows; i++)
+        assert_int_equal(all[i], i);
+    assert_null(memchr(marks, 0, N));
     assert_ok(tr_data_count(d, 0, n_rows, (uint64_t)n_rows, &n_counted));
     for (int k = 0; k < 2; k++) {
         assert_ok((k ? tr_data_fill_mismatched : tr_data_fill)(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n[k]));
@@ -138,7 +146,7 @@ static void rows_have_room_for_both(void **state)
         }
         assert_int_equal(n[k], N);
         assert_int_equal(n_docs, N);
-        assert_ok(tr_data_take_references(d, 0, n_rows, (uint64_t)n_rows, &r.b, k, sums, 1));
+        assert_ok(tr_data_take_references(d, all, n_rows, &r.b, k, sums, 1));
     }
     assert_int_equal(n_counted, N);
     for (int i = 0; i < N; i++)

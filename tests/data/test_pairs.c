@@ -104,8 +104,16 @@ static void rows_keep_pairs_together_and_count_them(void **state)
     struct rows r = rows_new(n_rows, T);
     uint64_t n_ref;
     float *ref = tr_data_references(d, &n_ref), *sums = calloc((size_t)(n_rows * T), sizeof *sums);
-    assert_non_null(sums);
+    uint64_t *all = calloc((size_t)n_rows, sizeof *all), n_uses;
+    unsigned char marks[N] = { 0 };
+    assert_true(sums && all);
     assert_int_equal(n_ref, 2 * N);
+    /* In a shuffled epoch every sample is the first use of its row, and of two epochs those of the first are. */
+    assert_ok(tr_data_first_uses(d, 2 * (uint64_t)n_rows, marks, all, &n_uses));
+    assert_int_equal(n_uses, n_rows);
+    for (int64_t i = 0; i < n_rows; i++)
+        assert_int_equal(all[i], i);
+    assert_null(memchr(marks, 0, N));
     assert_ok(tr_data_fill(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n_pairs));
     assert_ok(tr_data_count(d, 0, n_rows, (uint64_t)n_rows, &n_counted));
     assert_int_equal(n_pairs, N);
@@ -121,13 +129,14 @@ static void rows_keep_pairs_together_and_count_them(void **state)
         n_seen += r.b.begin[i] == i && other > i;
     }
     assert_int_equal(n_seen, N);
-    assert_ok(tr_data_take_references(d, 0, n_rows, (uint64_t)n_rows, &r.b, false, sums, 1));
+    assert_ok(tr_data_take_references(d, all, n_rows, &r.b, false, sums, 1));
     for (uint64_t i = 0; i < n_ref; i++)
         assert_true(ref[i] > 0);
     assert_ok(tr_data_fill(d, 0, n_rows, (uint64_t)n_rows, &r.b, &n_pairs));
     for (int64_t i = 0; i < n_rows * T; i++)
         assert_true(r.b.value[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? sums[i] : 0));
     free(sums);
+    free(all);
     rows_free(&r);
     tr_data_close(d);
     tr_str_release(&text);

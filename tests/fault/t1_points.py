@@ -14,7 +14,7 @@ STEPS, N_ROWS, N_JOBS = (12, 4, 1) if short else (48, 24, int(os.environ.get("TR
 text = "".join(open(f).read() for f in glob.glob(f"{sources}/**/*.c", recursive=True))
 points = sorted(set(re.findall(r'tr_failpoint\("([\w.]+)"\)', text)) | set(re.findall(r'= "(step\.\w+)"', text)))
 # Points that make a check lie instead of failing, and those of other verbs.
-points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.shard", p)]
+points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.(shard|full_rows)|exec\.poison|gemm\.", p)]
 AGENT = [p for p in points if p.startswith("launch.")]
 END = [p for p in points if re.fullmatch(r"train\.(before_model|after_model|before_close)", p)]
 lock = threading.Lock()
