@@ -373,6 +373,40 @@ static void the_number_of_threads_does_not_change_a_byte(void **state)
     bench_release(&b);
 }
 
+/* The target of the last token of "abc" has weight 0.5 x 3, that of the one before it 2 x 3; counting and filling
+ * agree, and a data set that does not weigh counts targets. */
+static void weights_reach_the_batch_and_are_what_the_loss_is_divided_by(void **state)
+{
+    static const char text[] =
+        "{\"input_ids\": [97, 98, 99, 100], \"loss_weights\": [9, 2, 0.5, 0], \"loss_weight\": 3}\n";
+    struct bench b;
+    bench_init(&b, *state);
+    b.options.packing = TR_PACK_NONE;
+    b.options.reads_weights = true;
+    for (int weighs = 0; weighs < 2; weighs++) {
+        int64_t n_filled = 0, n_counted = 0, want = weighs ? 15 * (int64_t)TR_WEIGHT_ONE / 2 : 2;
+        b.options.weighs = weighs;
+        struct rows r = rows_new(1, b.options.row_tokens);
+        struct tr_data *d = bench_open(&b, put_text(*state, "w.jsonl", text));
+        assert_ok(tr_data_fill(d, 0, 1, 1, &r.b, &n_filled));
+        assert_ok(tr_data_count(d, 0, 1, 1, &n_counted));
+        assert_int_equal(n_filled, want);
+        assert_int_equal(n_counted, want);
+        assert_true(r.b.value[0] == (float)(weighs * 6 * TR_WEIGHT_ONE));
+        assert_true(r.b.value[1] == (float)weighs * 1.5f * (float)TR_WEIGHT_ONE);
+        assert_int_equal(r.b.targets[2], TR_TARGET_NONE);
+        for (int64_t i = 2; i < b.options.row_tokens; i++)
+            assert_true(r.b.value[i] == 0);
+        tr_data_close(d);
+        rows_free(&r);
+    }
+    b.options.reads_weights = b.options.weighs = false;
+    struct tr_data *d = NULL;
+    const char *path = in_scratch(*state, "w.jsonl");
+    assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, "with --loss_weights");
+    bench_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +418,7 @@ int main(void)
         TEST(the_cache_knows_the_template_and_the_mask),
         TEST(records_of_another_shape_are_skipped_with_line_and_reason),
         TEST(a_given_shape_wins_over_detection),
+        TEST(weights_reach_the_batch_and_are_what_the_loss_is_divided_by),
         TEST(the_first_skips_are_kept_in_order),
         TEST(the_number_of_threads_does_not_change_a_byte),
     };
