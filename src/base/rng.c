@@ -1,19 +1,20 @@
-/* rng.c - Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and what is built on
+/* rng.c - Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and what is built on
  * it.
  *
  * Invariant: every output is a pure function of its arguments, so it never depends on rank, thread or history. Normals
  * are computed in double and rounded once: the last bit does not depend on which libm variant a core selects.
  */
 #include "base/rng.h"
+#include "base/philox7.h"
 #include "base/misc.h"
 #include <math.h>
 #include "base/banned.h"
 
-struct tr_philox tr_philox(uint64_t key, uint64_t hi, uint64_t lo)
+static inline struct tr_philox philox(int n_rounds, uint64_t key, uint64_t hi, uint64_t lo)
 {
     uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < n_rounds; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0;
         uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -24,6 +25,16 @@ struct tr_philox tr_philox(uint64_t key, uint64_t hi, uint64_t lo)
         k1 += 0xBB67AE85u;
     }
     return (struct tr_philox){ { c0, c1, c2, c3 } };
+}
+
+struct tr_philox tr_philox(uint64_t key, uint64_t hi, uint64_t lo)
+{
+    return philox(10, key, hi, lo);
+}
+
+struct tr_philox tr_philox7(uint64_t key, uint64_t hi, uint64_t lo)
+{
+    return philox(7, key, hi, lo);
 }
 
 static uint64_t first64(struct tr_philox r)

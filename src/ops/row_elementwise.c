@@ -47,7 +47,7 @@ const struct tr_op_row tr_row_scale = {
     .is_cheap = true,
 };
 
-/* Its own backward. (sample, position) identifies a token of a step uniquely. cpu/dropout.h defines the mask. attr:
+/* Its own backward. (sample, position) identifies a token of a step uniquely. ops/dropout.h defines the mask. attr:
  * dropout_p, key, first */
 const struct tr_op_row tr_row_dropout = {
     .name = "dropout",

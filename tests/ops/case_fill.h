@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { DOCUMENT_SAMPLE = (1 << 24) - 1 };
+/* Number of the first token: tokens cross the 32 bits that dropout keeps, and the 24 of noise. */
+static const int64_t FIRST_TOKEN = (1LL << 32) - 64;
 
 /* Uniform in (-1, 1): a function of view and element. */
 static inline double number(uint64_t stream, int64_t row, int64_t col)
@@ -47,8 +48,7 @@ static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream,
         return other * len < r->n ? other * len : -1;
     }
     case 's':
-        return DOCUMENT_SAMPLE +
-               document_of(r, row) / (r->pack > 0 ? len : 1); /* crosses the 24 bits that dropout keeps */
+        return FIRST_TOKEN + document_of(r, row);
     case 'l':
         if (r->attr.seq_len > 0) { /* each sequence is at another place of its cache */
             int64_t n_rows = tr_cache_rows(&r->attr, r->n, r->v), left = n_rows - r->attr.seq_len;

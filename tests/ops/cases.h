@@ -117,6 +117,8 @@ static const struct op_case cases[] = {
     { TR_OP_DROPOUT, "packed", .n = 21, .d = 45, .pack = 8, .attr = { .dropout_p = 0.25f, .key = 5 } },
     { TR_OP_DROPOUT, "column shard", .n = 4, .d = 7, .attr = { .dropout_p = 0.5f, .key = 5, .first = 1026 } },
     { TR_OP_DROPOUT, "wide", .n = 9, .d = 328, .pack = 4, .attr = { .dropout_p = 0.1f, .key = 9, .first = 1024 } },
+    { TR_OP_DROPOUT, "wide, from the middle of a counter", .n = 9, .d = 64, .pack = 4,
+      .attr = { .dropout_p = 0.1f, .key = 9, .first = 1028 } },
     { TR_OP_DROPOUT, "wide, odd first", .n = 5, .d = 64, .attr = { .dropout_p = 0.1f, .key = 9, .first = 1027 } },
     { TR_OP_DROPOUT, "off", .n = 2, .d = 9, .attr = { .key = 5 } },
 

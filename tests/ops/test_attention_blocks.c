@@ -140,7 +140,7 @@ static void fill(const struct shape *s, struct data *d)
     for (int64_t i = 0; i < s->n; i++) {
         d->begin[i] = (int32_t)(i / s->document * s->document);
         d->position[i] = (int32_t)(i - d->begin[i]);
-        d->sample[i] = i / s->document;
+        d->sample[i] = d->begin[i]; /* position + sample numbers the tokens */
     }
 }
 

@@ -215,23 +215,36 @@ void tr_attention_scores(const struct attention *t, const struct q_tile *q, cons
     }
 }
 
-static int64_t position_of(const struct attention *t, int64_t row)
+static uint32_t token_of(const struct attention *t, int64_t row)
 {
-    return ((const int32_t *)t->position->data)[row * t->position->ld];
+    return tr_drop_token(((const int64_t *)t->sample->data)[row * t->sample->ld],
+                         ((const int32_t *)t->position->data)[row * t->position->ld]);
 }
 
 void tr_attention_keep(const struct attention *t, const struct q_tile *q, const struct pair *p, int64_t h, float *keep)
 {
+    enum { N_DRAWN = 16 }; /* groups of queries in a tile: eight in each 32 rows */
+    struct {
+        uint64_t lo;
+        struct tr_philox eight;
+    } drawn[N_DRAWN];
+    uint32_t query[TR_TILE];
+    for (int i = 0; i < N_DRAWN; i++)
+        drawn[i].lo = UINT64_MAX; /* of no key: its low half is at most 2^31 */
+    for (int64_t lane = 0; lane < q->n; lane++)
+        query[lane] = token_of(t, q->row + lane);
     memset(keep, 0, TR_TILE * TR_TILE * sizeof *keep);
-    for (int64_t lane = 0; lane < q->n; lane++) {
-        int64_t i = q->row + lane, sample = ((const int64_t *)t->sample->data)[i * t->sample->ld], drawn = -1;
-        struct tr_philox four = { { 0 } };
-        for (int64_t row = 0; row < p->n_keys && p->key + row <= i; row++) {
-            int64_t at = position_of(t, p->key + row);
-            if (at >> 2 != drawn)
-                four = tr_dropout_pair4(&t->dropout, sample, t->attr.first + h, position_of(t, i), at);
-            drawn = at >> 2;
-            keep[row * TR_TILE + lane] = tr_dropout_keep(&t->dropout, &four, at);
+    for (int64_t row = 0; row < p->n_keys; row++) {
+        uint32_t key = token_of(t, p->key + row);
+        for (int64_t lane = tr_max64(0, p->key + row - q->row); lane < q->n; lane++) {
+            uint64_t lo = tr_drop_lo_of_pair(query[lane], key);
+            uint32_t group = tr_drop_group_of_query(query[lane]) % N_DRAWN;
+            if (drawn[group].lo != lo) {
+                drawn[group].lo = lo;
+                drawn[group].eight = tr_dropout_pair8(&t->dropout, t->attr.first + h, query[lane], key);
+            }
+            keep[row * TR_TILE + lane] =
+                tr_dropout_keep(&t->dropout, &drawn[group].eight, tr_drop_at_of_pair(query[lane], key));
         }
     }
 }

@@ -161,18 +161,14 @@ void TR_FAST(zero)(const struct tr_call *c)
     tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, zero_piece);
 }
 
-/* Random words for n <= DRAW columns of one token, from `column` on. The word of `column` itself is word[column & 3].
- */
+/* The four words of each of n counters from (hi, lo) on; up to TR_LANES / 2 more are written. */
 enum { DRAW = 256 };
-static void dropout_words(const struct tr_dropout *d, int64_t sample, int64_t position, int64_t column, int64_t n,
-                          uint32_t word[DRAW + 4 * TR_LANES])
+static inline void draw_words(int n_rounds, uint64_t key, uint64_t hi, uint64_t lo, int64_t n, uint32_t *word)
 {
-    uint64_t hi = d->step << 24 | ((uint64_t)sample & 0xffffffu);
-    uint64_t lo = (uint64_t)position << 32 | (uint64_t)column >> 2;
-    for (int64_t at = 0; at < (column & 3) + n; at += 2 * TR_LANES, lo += TR_LANES / 2) {
+    for (int64_t at = 0; at < 4 * n; at += 2 * TR_LANES, lo += TR_LANES / 2) {
         vl w[4];
         uint64_t lane[2][TR_LANES / 2];
-        v_philox(d->key, hi, v_count_from(lo), w);
+        v_philox(n_rounds, key, hi, v_count_from(lo), w);
         w[0] = (w[0] & 0xffffffffu) | w[1] << 32;
         w[2] = (w[2] & 0xffffffffu) | w[3] << 32;
         memcpy(lane[0], &w[0], sizeof w[0]);
@@ -183,44 +179,54 @@ static void dropout_words(const struct tr_dropout *d, int64_t sample, int64_t po
     }
 }
 
-static inline vf masked(const struct tr_dropout *d, vf x, vu word)
+static int64_t sample_in(const struct tr_call *c, int64_t row)
 {
-    return v_select(word >= d->threshold, x * d->scale, v_set(0.0f));
+    return ((const int64_t *)c->in[1].data)[row * c->in[1].ld];
 }
 
-static inline vf noisy(const struct tr_dropout *d, vf x, vu word)
+static int32_t position_in(const struct tr_call *c, int64_t row)
 {
-    return x + __builtin_convertvector((vi)word, vf) * d->scale;
-}
-
-/* `of` is one of the two above, and inlined. */
-static inline void drawn_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end, struct tr_dropout d,
-                               vf (*of)(const struct tr_dropout *d, vf x, vu word))
-{
-    const struct tr_view *samples = &c->in[1], *positions = &c->in[2];
-    int64_t sample = ((const int64_t *)samples->data)[row * samples->ld];
-    int64_t position = ((const int32_t *)positions->data)[row * positions->ld];
-    struct run x = run_at(&c->in[0], row, 0), y = run_at(&c->out[0], row, 0);
-    uint32_t word[DRAW + 4 * TR_LANES];
-    for (int64_t from = col; from < end; from += DRAW) {
-        int64_t column = c->attr.first + from, to = tr_min64(from + DRAW, end);
-        dropout_words(&d, sample, position, column, to - from, word);
-        for (int64_t j = from; j < to; j += TR_LANES) {
-            vu w;
-            memcpy(&w, word + (column & 3) + (j - from), sizeof w);
-            v_store(y, j, to, of(&d, v_load(x, j, to), w));
-        }
-    }
+    return ((const int32_t *)c->in[2].data)[row * c->in[2].ld];
 }
 
 static void dropout_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
 {
-    drawn_piece(c, row, col, end, tr_dropout_init(&c->attr, c->in[3].data), masked);
+    struct tr_dropout d = tr_dropout_init(&c->attr, c->in[3].data);
+    uint32_t token = tr_drop_token(sample_in(c, row), position_in(c, row));
+    struct run x = run_at(&c->in[0], row, 0), y = run_at(&c->out[0], row, 0);
+    union {
+        uint32_t word[DRAW / 2 + 4 * TR_LANES];
+        uint16_t number[DRAW + 8 * TR_LANES]; /* number 2 k is the low half of word k */
+    } r;
+    _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half of a word comes first");
+    for (int64_t from = col; from < end; from += DRAW) {
+        int64_t column = c->attr.first + from, to = tr_min64(from + DRAW, end), skip = tr_drop_at_of_column(column);
+        draw_words(7, d.key, d.step, tr_drop_lo_of_column(token, column), (skip + to - from + 7) / 8, r.word);
+        for (int64_t j = from; j < to; j += TR_LANES) {
+            vh number;
+            memcpy(&number, r.number + skip + (j - from), sizeof number);
+            vi is_kept = __builtin_convertvector(number, vu) >= d.threshold;
+            v_store(y, j, to, v_select(is_kept, v_load(x, j, to) * d.scale, v_set(0.0f)));
+        }
+    }
 }
 
 static void noise_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
 {
-    drawn_piece(c, row, col, end, tr_noise_init(&c->attr, c->in[3].data), noisy);
+    struct tr_dropout d = tr_noise_init(&c->attr, c->in[3].data);
+    uint64_t hi = d.step << 24 | ((uint64_t)sample_in(c, row) & 0xffffffu);
+    struct run x = run_at(&c->in[0], row, 0), y = run_at(&c->out[0], row, 0);
+    uint32_t word[DRAW + 4 * TR_LANES];
+    for (int64_t from = col; from < end; from += DRAW) {
+        int64_t column = c->attr.first + from, to = tr_min64(from + DRAW, end);
+        uint64_t lo = (uint64_t)position_in(c, row) << 32 | (uint64_t)column >> 2;
+        draw_words(10, d.key, hi, lo, ((column & 3) + to - from + 3) / 4, word);
+        for (int64_t j = from; j < to; j += TR_LANES) {
+            vi w;
+            memcpy(&w, word + (column & 3) + (j - from), sizeof w);
+            v_store(y, j, to, v_load(x, j, to) + __builtin_convertvector(w, vf) * d.scale);
+        }
+    }
 }
 
 void TR_FAST(noise)(const struct tr_call *c)

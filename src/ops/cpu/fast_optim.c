@@ -67,7 +67,7 @@ static inline void draw(const struct optim *o, int64_t i, vu random[3])
     vu w;
     if (first % 4 == 0) {
         vl word[4];
-        v_philox(o->key, o->step, v_count_from(first / 4), word);
+        v_philox(10, o->key, o->step, v_count_from(first / 4), word);
         for (int k = 0; k < 4; k++) {
             words narrow = __builtin_convertvector(word[k], words);
             for (int j = 0; j < TR_LANES / 4; j++)

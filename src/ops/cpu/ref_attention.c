@@ -68,15 +68,19 @@ static double score(const struct attn *t, int64_t h, int64_t i, int64_t j)
     return tr_ref_softcap(s, t->a->softcap);
 }
 
+static uint32_t token(const struct attn *t, int64_t row)
+{
+    return tr_drop_token(tr_ref_int(t->sample, row), (int32_t)tr_ref_int(t->position, row));
+}
+
 /* Dropout factor on the probability of (i, j): 1 without dropout. */
 static double keep(const struct attn *t, int64_t h, int64_t i, int64_t j)
 {
     if (t->a->dropout_p <= 0)
         return 1.0;
-    int64_t at = tr_ref_int(t->position, t->row_k + j), row = t->row_q + i;
-    struct tr_philox four =
-        tr_dropout_pair4(&t->dropout, tr_ref_int(t->sample, row), t->a->first + h, tr_ref_int(t->position, row), at);
-    return (double)tr_dropout_keep(&t->dropout, &four, at);
+    uint32_t query = token(t, t->row_q + i), key = token(t, t->row_k + j);
+    struct tr_philox eight = tr_dropout_pair8(&t->dropout, t->a->first + h, query, key);
+    return (double)tr_dropout_keep(&t->dropout, &eight, tr_drop_at_of_pair(query, key));
 }
 
 static double row_lse(const struct attn *t, int64_t h, int64_t i)

@@ -103,10 +103,10 @@ void tr_ref_DROPOUT(const struct tr_call *c)
     const struct tr_view *y = &c->out[0];
     struct tr_dropout d = tr_dropout_init(&c->attr, c->in[3].data);
     for (int64_t n = 0; n < y->rows; n++) {
-        int64_t sample = tr_ref_int(&c->in[1], n), position = tr_ref_int(&c->in[2], n);
+        uint32_t token = tr_drop_token(tr_ref_int(&c->in[1], n), (int32_t)tr_ref_int(&c->in[2], n));
         for (int64_t j = 0; j < y->cols; j++) {
-            struct tr_philox four = tr_dropout_token4(&d, sample, position, c->attr.first + j);
-            double factor = (double)tr_dropout_keep(&d, &four, c->attr.first + j);
+            struct tr_philox eight = tr_dropout_token8(&d, token, c->attr.first + j);
+            double factor = (double)tr_dropout_keep(&d, &eight, tr_drop_at_of_column(c->attr.first + j));
             tr_ref_put(y, n, j, factor * tr_ref_get(&c->in[0], n, j));
         }
     }
@@ -119,7 +119,7 @@ void tr_ref_NOISE(const struct tr_call *c)
     for (int64_t n = 0; n < y->rows; n++) {
         int64_t sample = tr_ref_int(&c->in[1], n), position = tr_ref_int(&c->in[2], n);
         for (int64_t j = 0; j < y->cols; j++) {
-            struct tr_philox four = tr_dropout_token4(&d, sample, position, c->attr.first + j);
+            struct tr_philox four = tr_noise_token4(&d, sample, position, c->attr.first + j);
             double word = (double)(int32_t)four.v[(c->attr.first + j) & 3];
             tr_ref_put(y, n, j, tr_ref_get(&c->in[0], n, j) + word * (double)d.scale);
         }

@@ -66,13 +66,13 @@ static inline vl v_mul(vl a, uint32_t m)
 #endif
 }
 
-/* tr_philox for a vector of low counters: word k of each counter is in the low half of w[k]; the high halves are
- * undefined. */
-static inline void v_philox(uint64_t key, uint64_t hi, vl lo, vl w[4])
+/* tr_philox (10 rounds) or tr_philox7 for a vector of low counters: word k of each counter is in the low half of w[k];
+ * the high halves are undefined. */
+static inline void v_philox(int n_rounds, uint64_t key, uint64_t hi, vl lo, vl w[4])
 {
     uint64_t k0 = key, k1 = key >> 32;
     vl c0 = lo, c1 = lo >> 32, c2 = hi + (vl){ 0 }, c3 = (hi >> 32) + (vl){ 0 };
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < n_rounds; round++) {
         vl p0 = v_mul(c0, 0xD2511F53u), p1 = v_mul(c2, 0xCD9E8D57u);
         c0 = (p1 >> 32) ^ c1 ^ k0;
         c1 = p1;

@@ -50,16 +50,19 @@ template <typename T> __device__ static float cap_slope(const attn<T> &t, float 
     return 1.0f - x * x;
 }
 
-/* The factor of dropout on the probability of (i, j), as cpu/dropout.h defines it. */
+/* The factor of dropout on the probability of (i, j). */
 template <typename T> __device__ static float keep(const attn<T> &t, int64_t h, int64_t i, int64_t j)
 {
     if (t.a.dropout_p <= 0)
         return 1.0f;
-    int64_t at = *t.position.at(t.a.row_k + j, 0), from = *t.position.at(t.a.row_q + i, 0);
-    uint64_t hi = step_number(t.step) << 24 | ((uint64_t)*t.sample.at(t.a.row_q + i, 0) & 0xffffffu);
-    uint4 w = philox(t.a.key, hi, (uint64_t)(t.a.first + h) << 52 | (uint64_t)from << 26 | (uint64_t)at >> 2);
-    uint32_t threshold = (uint32_t)((double)t.a.dropout_p * 4294967296.0);
-    return word_of(w, at) >= threshold ? 1.0f / (1.0f - t.a.dropout_p) : 0.0f;
+    int64_t row = t.a.row_q + i, of = t.a.row_k + j;
+    uint32_t query = tr_drop_token(*t.sample.at(row, 0), *t.position.at(row, 0)),
+             key = tr_drop_token(*t.sample.at(of, 0), *t.position.at(of, 0));
+    uint4 w =
+        philox<7>(t.a.key, tr_drop_hi_of_head(step_number(t.step), t.a.first + h), tr_drop_lo_of_pair(query, key));
+    int at = tr_drop_at_of_pair(query, key);
+    bool is_kept = tr_drop_number(word_of(w, at / 2), at) >= tr_drop_threshold(t.a.dropout_p);
+    return is_kept ? tr_drop_scale(t.a.dropout_p) : 0.0f;
 }
 
 template <typename T> __device__ static float dot(const float *shared, const T *row, int d)

@@ -34,7 +34,8 @@ __device__ inline void pair_of(const tile_call<T> &t, float &s, float &dp, float
     }
 }
 
-template <typename O, int MT, int NO>
+/* HALF: how far the two rows of a fragment that a lane holds are apart in the output. */
+template <typename O, int HALF, int MT, int NO>
 __device__ inline void store_grad(void *out, int64_t ld, int64_t col, int cols, const float (&x)[MT][NO][4],
                                   float factor, bool adds, int32_t row0, int32_t end)
 {
@@ -43,7 +44,7 @@ __device__ inline void store_grad(void *out, int64_t ld, int64_t col, int cols, 
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            int32_t row = row0 + m * 16 + half * 8;
+            int32_t row = row0 + m * 16 + half * HALF;
             O *at = (O *)out + row * ld + col + 2 * lane;
 #pragma unroll
             for (int n = 0; n < NO; n++)

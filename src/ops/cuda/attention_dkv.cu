@@ -4,6 +4,8 @@
  * The scores are computed transposed, so that the probabilities of a key are a row and go from registers into the next
  * product. Where dk and dv of a key do not fit a warp's registers, several warps (WD) share the key: each computes the
  * scores of some queries, and, after an exchange through shared memory, some columns of dk and dv.
+ *
+ * Tiles of keys are paired: a lane holds neighbouring keys, whose masks one counter draws.
  */
 #include "ops/cuda/attention_bwd.cuh"
 #include "ops/cuda/attention_launch.cuh"
@@ -14,7 +16,7 @@ template <int D_, int WK_, int MT_, int WD_, int BQ_, int STAGES_, int BLOCKS_> 
     static constexpr bool IS_SMALL = false;
     static_assert(BQ / WD % 16 == 0 && D / WD % 16 == 0, "products take 16 columns at a time");
     static constexpr int BN = WK * MT * 16, THREADS = WK * WD * 32;
-    enum { LSE, DELTA, BEGIN, SAMPLE, FROM, N_STATS }; /* of each query, four bytes each */
+    enum { LSE, DELTA, BEGIN, N_STATS }; /* of each query, four bytes each */
     static constexpr uint32_t ROWS = BQ * (D + 8) * 2, STATS = BQ * 4, STAGE = 2 * ROWS + N_STATS * STATS;
     static constexpr uint32_t KEYS = BN * (D + 8) * 2, EXCHANGE = WD > 1 ? BN *(BQ + 8) * 2 : 0;
     static constexpr uint32_t SHARED = 2 * KEYS + STAGES * STAGE + 2 * EXCHANGE;
@@ -34,7 +36,7 @@ template <typename T, int BQ> __device__ inline int32_t tiles_that_see(const til
 }
 
 /* Begins to copy queries [i, i + BQ) of a head with their numbers; rows past the last are zeros and add nothing. */
-template <typename T, typename S, int EXTRA>
+template <typename T, typename S>
 __device__ inline void copy_queries(const bwd_call<T> &f, uint32_t to, int64_t h, int32_t i)
 {
     const tile_call<T> &t = f.t;
@@ -49,47 +51,59 @@ __device__ inline void copy_queries(const bwd_call<T> &f, uint32_t to, int64_t h
         copy4(to + (uint32_t)x * 4 + S::LSE * S::STATS, t.lse.at(at, h), is_in);
         copy4(to + (uint32_t)x * 4 + S::DELTA * S::STATS, f.delta + h * t.rule.n_q + at, is_in);
         copy4(to + (uint32_t)x * 4 + S::BEGIN * S::STATS, t.begin.at(row, 0), is_in);
-        if (EXTRA == DROPPED && t.threshold) {
-            copy4(to + (uint32_t)x * 4 + S::SAMPLE * S::STATS, t.sample.at(row, 0), is_in); /* its low half */
-            copy4(to + (uint32_t)x * 4 + S::FROM * S::STATS, t.position.at(row, 0), is_in);
-        }
     }
 }
+
+/* What a lane draws when rows are keys: `query` and `key` are the numbers of query i0 and of key j0 of the tile. */
+struct drawn_keys {
+    dice d;
+    bool is_shared;
+    uint32_t query, key;
+    int32_t i0, j0;
+};
 
 /* Scores and their derivatives, transposed: rows are keys from j on, columns queries from i on, whose numbers begin at
  * `stats`. */
 template <typename S, int EXTRA, typename T, int MT, int NT>
 __device__ inline void pairs_of_keys(const tile_call<T> &t, float (&s)[MT][NT][4], float (&dp)[MT][NT][4],
-                                     const char *stats, const dice &d, int32_t j, int32_t i, bool is_masked,
-                                     int32_t pos0)
+                                     const char *stats, const drawn_keys &drawn, int32_t j, int32_t i, bool is_masked)
 {
+    static_assert(NT % 4 == 0 || NT == 2, "a counter has four columns 8 apart, of which a fragment may have two");
     int lane = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
+    uint32_t query = drawn.query + (uint32_t)(i - drawn.i0);
+    uint4 w[MT][2]; /* of four fragments, for their columns of each parity */
 #pragma unroll
     for (int n = 0; n < NT; n++) {
+        if (EXTRA == DROPPED && t.threshold && n % 4 == 0) {
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    int32_t column = n * 8 + 2 * lane + e, key = j + m * 16 + 2 * g;
+                    w[m][e] = words_of(t, drawn.d, drawn.is_shared, query + (uint32_t)column,
+                                       drawn.key + (uint32_t)(key - drawn.j0), i + column, key);
+                    if (NT == 2) {
+                        uint2 r = two_words(w[m][e], drawn.is_shared && (query >> 4 & 1));
+                        w[m][e] = make_uint4(r.x, r.y, 0, 0);
+                    }
+                }
+        }
         int c = n * 8 + 2 * lane;
         float2 lse = *(const float2 *)(stats + S::LSE * S::STATS + c * 4),
                delta = *(const float2 *)(stats + S::DELTA * S::STATS + c * 4);
         int2 begin = *(const int2 *)(stats + S::BEGIN * S::STATS + c * 4);
         tr_seen sees[2] = { tr_seen_by(&t.rule, i + c, begin.x), tr_seen_by(&t.rule, i + c + 1, begin.y) };
-        drawn_row r[2] = {};
-        if (EXTRA == DROPPED && t.threshold) {
-            uint2 sample = *(const uint2 *)(stats + S::SAMPLE * S::STATS + c * 4),
-                  from = *(const uint2 *)(stats + S::FROM * S::STATS + c * 4);
-            r[0] = drawn_row{ sample.x & 0xffffffu, from.x }, r[1] = drawn_row{ sample.y & 0xffffffu, from.y };
-        }
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
-            uint32_t kept = 15;
-            if (EXTRA == DROPPED && t.threshold)
-                kept = kept_of_keys(t, d, r, j + m * 16, pos0 < 0 ? -1 : pos0 + m * 16);
+        for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                int32_t at = j + m * 16 + g + e / 2 * 8;
-                bool sees_it = !is_masked || (at >= sees[e % 2].first && at < sees[e % 2].end);
+                int32_t at = j + m * 16 + 2 * g + e / 2;
+                bool sees_it = !is_masked || (at >= sees[e % 2].first && at < sees[e % 2].end), kept = true;
+                if (EXTRA == DROPPED && t.threshold)
+                    kept = is_kept(word_of(w[m][e % 2], n % 4), e / 2, t.threshold);
                 pair_of<EXTRA>(t, s[m][n][e], dp[m][n][e], (e % 2 ? lse.y : lse.x) * LOG2_E, e % 2 ? delta.y : delta.x,
-                               sees_it, kept >> e & 1);
+                               sees_it, kept);
             }
-        }
     }
 }
 
@@ -118,22 +132,27 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
     int64_t col = (int64_t)h_kv * t.d;
     uint32_t k_at = shared_at(memory), v_at = k_at + S::KEYS, stage_at = v_at + S::KEYS;
     char *stages = memory + 2 * S::KEYS, *exchange = stages + S::STAGES * S::STAGE;
-    copy_tile<D, BN, S::THREADS>(k_at, t.k.at(k.first, col), t.k.ld, k.end - k.first, t.d);
-    copy_tile<D, BN, S::THREADS>(v_at, t.v.at(k.first, col), t.v.ld, k.end - k.first, t.d);
-    int32_t i0 = tr_seen_from(&t.rule, k.first), n_tiles = tiles_that_see<T, BQ>(t, i0, k.end), n = n_tiles * t.group;
+    copy_tile<D, BN, S::THREADS, true>(k_at, t.k.at(k.first, col), t.k.ld, k.end - k.first, t.d);
+    copy_tile<D, BN, S::THREADS, true>(v_at, t.v.at(k.first, col), t.v.ld, k.end - k.first, t.d);
+    int32_t i0 = tr_seen_from(&t.rule, k.first);
+    if (i0 < t.rule.n_q) /* they see the first key, if any do */
+        copy_queries<T, S>(f, stage_at, h_kv * t.group, i0);
+    int32_t n_tiles = tiles_that_see<T, BQ>(t, i0, k.end), n = n_tiles * t.group;
     auto copy = [&](int32_t u) {
-        copy_queries<T, S, EXTRA>(f, stage_at + (uint32_t)(u % S::STAGES) * S::STAGE, h_kv * t.group + u / n_tiles,
-                                  i0 + u % n_tiles * BQ);
+        copy_queries<T, S>(f, stage_at + (uint32_t)(u % S::STAGES) * S::STAGE, h_kv * t.group + u / n_tiles,
+                           i0 + u % n_tiles * BQ);
     };
-    if (n > 0)
-        copy(0);
     int warp = threadIdx.x / 32, wk = warp / WD, wd = warp % WD;
     int32_t j = k.first + wk * MT * 16;
-    int32_t pos0 = EXTRA == DROPPED && t.threshold ? shared_position(t, k.first, BN) : -1;
-    dice d = {};
-    if (EXTRA == DROPPED && t.threshold)
-        d = dice_of(t, 0);
-    pos0 = pos0 < 0 ? -1 : pos0 + wk * MT * 16;
+    drawn_keys drawn = {};
+    if (EXTRA == DROPPED && t.threshold && n > 0) {
+        int32_t q_end = tr_seen_min(i0 + n_tiles * BQ, t.rule.n_q);
+        drawn =
+            drawn_keys{ dice_of(t, 0), false, token_of(t, t.rule.row_q + i0), token_of(t, t.rule.row_k + k.first), i0,
+                        k.first };
+        drawn.is_shared = may_share(t, t.rule.row_q + i0, t.rule.row_q + q_end, 32) &&
+                          may_share(t, t.rule.row_k + k.first, t.rule.row_k + k.end, 2);
+    }
     k_at += tile<D>::bytes(wk * MT * 16), v_at += tile<D>::bytes(wk * MT * 16);
     float dk[MT][NO][4], dv[MT][NO][4];
     clear(dk), clear(dv);
@@ -147,15 +166,18 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
         __syncthreads();
         if (S::STAGES > 1 && u + 1 < n)
             copy(u + 1);
+        tr_seen first = seen_by(t, i), end = seen_by(t, last);
+        if (end.end <= j || first.first >= j + MT * 16) /* no query sees a key of this warp */
+            continue;
         uint32_t q_at = stage_at + (uint32_t)(u % S::STAGES) * S::STAGE, do_at = q_at + S::ROWS;
         const char *stats = stages + (u % S::STAGES) * S::STAGE + 2 * S::ROWS;
-        bool is_masked = seen_by(t, i).end < k.end || seen_by(t, last).first > k.first;
-        d.head = (uint32_t)(t.head0 + h) << 20;
+        bool is_masked = first.end < k.end || end.first > k.first;
+        drawn.d.c3 = (drawn.d.c3 & 0xffffu) | (uint32_t)(t.head0 + h) << 16;
         float s[MT][NT][4], dp[MT][NT][4];
         clear(s), clear(dp);
         product_of_rows<T, D>(s, k_at, q_at + tile<D>::bytes(wd * BQ / WD));
         product_of_rows<T, D>(dp, v_at, do_at + tile<D>::bytes(wd * BQ / WD));
-        pairs_of_keys<S, EXTRA>(t, s, dp, stats + wd * (BQ / WD) * 4, d, j, i + wd * (BQ / WD), is_masked, pos0);
+        pairs_of_keys<S, EXTRA>(t, s, dp, stats + wd * (BQ / WD) * 4, drawn, j, i + wd * (BQ / WD), is_masked);
         if constexpr (WD == 1) {
             product_from_result<T, D>(dv, s, do_at);
             product_from_result<T, D>(dk, dp, q_at);
@@ -169,14 +191,14 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
             product_of_shared<T, D, BQ>(dk, shared_at(ds), q_at + wd * (D / WD) * 2);
         }
     }
-    int32_t g = j + (int)threadIdx.x % 32 / 4, cols = t.d - wd * (D / WD);
+    int32_t g = j + (int)threadIdx.x % 32 / 4 * 2, cols = t.d - wd * (D / WD);
     col += wd * (D / WD);
     if (f.is_f32) {
-        store_grad<float>(f.out[1], f.ld[1], col, cols, dk, t.scale, f.adds[1], g, k.end);
-        store_grad<float>(f.out[2], f.ld[2], col, cols, dv, 1.0f, f.adds[2], g, k.end);
+        store_grad<float, 1>(f.out[1], f.ld[1], col, cols, dk, t.scale, f.adds[1], g, k.end);
+        store_grad<float, 1>(f.out[2], f.ld[2], col, cols, dv, 1.0f, f.adds[2], g, k.end);
     } else {
-        store_grad<T>(f.out[1], f.ld[1], col, cols, dk, t.scale, f.adds[1], g, k.end);
-        store_grad<T>(f.out[2], f.ld[2], col, cols, dv, 1.0f, f.adds[2], g, k.end);
+        store_grad<T, 1>(f.out[1], f.ld[1], col, cols, dk, t.scale, f.adds[1], g, k.end);
+        store_grad<T, 1>(f.out[2], f.ld[2], col, cols, dv, 1.0f, f.adds[2], g, k.end);
     }
 }
 

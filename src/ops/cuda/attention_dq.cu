@@ -19,43 +19,42 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
     int32_t h = x % t.n_heads, row = x % n_same / t.n_heads;
     tr_tile q = tr_tile_at(row, n_tiles - 1 - x / n_same, t.row_tokens, BM);
     int64_t col = (int64_t)h * t.d, kv = (int64_t)(h / t.group) * t.d;
-    tr_seen top = seen_by(t, q.first), bottom = seen_by(t, q.end - 1);
-    int32_t first = top.first, end = bottom.end;
-    if (EXTRA == DROPPED && t.threshold && first < end && first > 0)
-        first -= tr_seen_min(first, *t.position.at(t.rule.row_k + first, 0) % 4);
-    int32_t n_blocks = first < end ? (end - first + BN - 1) / BN : 0;
     uint32_t q_at = shared_at(memory), do_at = q_at + tile<D>::bytes(BM), kv_at = do_at + tile<D>::bytes(BM);
+    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, col), t.q.ld, q.end - q.first, t.d);
+    copy_tile<D, BM, S::THREADS>(do_at, f.d_o.at(q.first, col), f.d_o.ld, q.end - q.first, t.d);
+    tr_seen seen = seen_by_rows(t, q.first, q.end).some;
+    int32_t first = seen.first, end = seen.end;
+    if (EXTRA == DROPPED && t.threshold && first < end && first > 0)
+        first -= (int32_t)(token_of(t, t.rule.row_k + first) & 1);
+    int32_t n_blocks = first < end ? (end - first + BN - 1) / BN : 0;
     auto copy_keys = [&](int32_t b) {
         int32_t j = first + b * BN;
         uint32_t to = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         copy_tile<D, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
         copy_tile<D, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
     };
-    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, col), t.q.ld, q.end - q.first, t.d);
-    copy_tile<D, BM, S::THREADS>(do_at, f.d_o.at(q.first, col), f.d_o.ld, q.end - q.first, t.d);
     if (n_blocks > 0)
         copy_keys(0);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 4;
     int32_t i = q.first + warp * MT * 16 + (int)threadIdx.x % 32 / 4;
     float lse2[MT][2], delta[MT][2], dq[MT][D / 8][4];
-    tr_seen sees[MT][2];
-    drawn_row drawn[MT][2] = {};
-    dice d = {};
+    int32_t first_of[MT][2];
+    drawn_queries<MT> drawn = {};
     if (EXTRA == DROPPED && t.threshold)
-        d = dice_of(t, h);
+        drawn.init(t, h, q, i, tr_seen{ first, end });
     clear(dq);
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int32_t at = tr_seen_min(i + m * 16 + half * 8, q.end - 1);
-            sees[m][half] = seen_by(t, at);
+            first_of[m][half] = seen_by(t, at).first;
             lse2[m][half] = *t.lse.at(at, h) * LOG2_E;
             delta[m][half] = f.delta[(int64_t)h * t.rule.n_q + at];
-            if (EXTRA == DROPPED && t.threshold)
-                drawn[m][half] = drawn_row_of(t, at);
         }
     q_at += tile<D>::bytes(warp * MT * 16), do_at += tile<D>::bytes(warp * MT * 16);
+    int32_t own = q.first + warp * MT * 16;
+    seen_rows warp_sees = seen_by_rows(t, own, tr_seen_min(own + MT * 16, q.end));
     for (int32_t b = 0; b < n_blocks; b++) {
         int32_t j = first + b * BN;
         if (S::STAGES == 1 && b > 0) {
@@ -66,33 +65,36 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
         __syncthreads();
         if (S::STAGES > 1 && b + 1 < n_blocks)
             copy_keys(b + 1);
+        if (j >= warp_sees.some.end || j + BN <= warp_sees.some.first) /* keys that only other warps see */
+            continue;
         uint32_t k_at = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         float s[MT][NT][4], dp[MT][NT][4];
         clear(s), clear(dp);
         product_of_rows<T, D>(s, q_at, k_at);
         product_of_rows<T, D>(dp, do_at, k_at + S::KEYS);
-        bool is_masked = j < bottom.first || j + BN > top.end;
-        int32_t pos0 = EXTRA == DROPPED && t.threshold ? shared_position(t, j, BN) : -1;
+        bool is_masked = j < warp_sees.every.first || j + BN > warp_sees.every.end;
 #pragma unroll
-        for (int m = 0; m < MT; m++)
+        for (int n = 0; n < NT; n++) {
+            uint4 w = make_uint4(~0u, ~0u, ~0u, ~0u);
+            if (EXTRA == DROPPED && t.threshold)
+                w = drawn.words(t, j + n * 8);
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                uint32_t kept = 15;
-                if (EXTRA == DROPPED && t.threshold)
-                    kept = kept_of_queries(t, d, drawn[m], j + n * 8, pos0 < 0 ? -1 : pos0 + n * 8);
+            for (int m = 0; m < MT; m++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     int32_t at = j + n * 8 + 2 * lane + e % 2;
-                    bool sees_it = !is_masked || (at >= sees[m][e / 2].first && at < sees[m][e / 2].end);
-                    pair_of<EXTRA>(t, s[m][n][e], dp[m][n][e], lse2[m][e / 2], delta[m][e / 2], sees_it, kept >> e & 1);
+                    bool sees_it =
+                        !is_masked || (at >= first_of[m][e / 2] && at < tr_seen_end(&t.rule, i + m * 16 + e / 2 * 8));
+                    bool kept = is_kept(word_of(w, 2 * m + e / 2), e % 2, t.threshold);
+                    pair_of<EXTRA>(t, s[m][n][e], dp[m][n][e], lse2[m][e / 2], delta[m][e / 2], sees_it, kept);
                 }
-            }
+        }
         product_from_result<T, D>(dq, dp, k_at);
     }
     if (f.is_f32)
-        store_grad<float>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
+        store_grad<float, 8>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
     else
-        store_grad<T>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
+        store_grad<T, 8>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
 }
 
 template <typename T, typename S, int EXTRA>

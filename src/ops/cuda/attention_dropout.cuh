@@ -1,43 +1,32 @@
-/* attention_dropout.cuh - which pairs dropout keeps, drawn by the tensor-core kernels of attention as cpu/dropout.h
+/* attention_dropout.cuh - which pairs dropout keeps, drawn by the tensor-core kernels of attention as ops/dropout.h
  * defines it.
  *
- * A counter gives the words of four neighbouring positions of keys. Where a block of keys has one document and begins
- * at a multiple of four (pos0 >= 0: its first position), lanes that hold pairs of the same counter draw once and
- * exchange words; elsewhere (pos0 < 0) every lane draws for itself. Results are bits: bit e = element e of the fragment
- * is kept.
+ * A counter has the numbers of four queries 8 apart and of two neighbouring keys. Where tokens have consecutive numbers
+ * and a tile begins at a multiple of what a counter spans, all of them are elements of one lane, which draws once for
+ * eight elements and exchanges nothing. Elsewhere (rows of a length that 32 does not divide) every element is drawn by
+ * itself. Tokens of a row have consecutive numbers whatever documents are in it.
  */
 #ifndef TR_OPS_CUDA_ATTENTION_DROPOUT_CUH
 #define TR_OPS_CUDA_ATTENTION_DROPOUT_CUH
 
 #include "ops/cuda/attention_tile.cuh"
 
-/* What all counters of a head have in common: the step, the head. */
+/* The high half of all counters of a head. */
 struct dice {
-    uint32_t step_lo, step_hi, head;
+    uint32_t c2, c3;
 };
 template <typename T> __device__ inline dice dice_of(const tile_call<T> &t, int32_t h)
 {
-    uint64_t step = step_number(t.step) << 24;
-    return dice{ (uint32_t)step, (uint32_t)(step >> 32), (uint32_t)(t.head0 + h) << 20 };
+    uint64_t hi = tr_drop_hi_of_head(step_number(t.step), t.head0 + h);
+    return dice{ (uint32_t)hi, (uint32_t)(hi >> 32) };
 }
 
-/* A query: its sample and position, as the counter wants them. */
-struct drawn_row {
-    uint32_t sample, from;
-};
-template <typename T> __device__ inline drawn_row drawn_row_of(const tile_call<T> &t, int32_t i)
+/* tr_philox7 */
+template <typename T> __device__ inline uint4 draw(const tile_call<T> &t, const dice &d, uint32_t query, uint32_t key)
 {
-    int64_t row = t.rule.row_q + i;
-    return drawn_row{ (uint32_t)*t.sample.at(row, 0) & 0xffffffu, (uint32_t)*t.position.at(row, 0) };
-}
-
-/* tr_philox of the counter (step << 24 | sample, head << 52 | from << 26 | at >> 2). */
-template <typename T>
-__device__ inline uint4 draw(const tile_call<T> &t, const dice &d, const drawn_row &r, uint32_t at)
-{
-    uint32_t c0 = r.from << 26 | at >> 2, c1 = d.head | r.from >> 6, c2 = d.step_lo | r.sample, c3 = d.step_hi;
+    uint32_t c0 = key >> 1, c1 = tr_drop_group_of_query(query), c2 = d.c2, c3 = d.c3;
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 7; round++) {
         uint64_t x = (uint64_t)0xD2511F53u * c0, y = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(y >> 32) ^ c1 ^ t.round_key[round].x, c1 = (uint32_t)y;
         c2 = (uint32_t)(x >> 32) ^ c3 ^ t.round_key[round].y, c3 = (uint32_t)x;
@@ -45,65 +34,77 @@ __device__ inline uint4 draw(const tile_call<T> &t, const dice &d, const drawn_r
     return make_uint4(c0, c1, c2, c3);
 }
 
-/* The first position of keys [j, j + n) when lanes may share draws, else -1. */
-template <typename T> __device__ inline int32_t shared_position(const tile_call<T> &t, int32_t j, int32_t n)
+/* The number of a token; i: a row of the micro-batch. */
+template <typename T> __device__ inline uint32_t token_of(const tile_call<T> &t, int32_t i)
 {
-    int32_t last = tr_seen_min(j + n, t.rule.n_k) - 1;
-    int32_t a = *t.position.at(t.rule.row_k + j, 0), b = *t.position.at(t.rule.row_k + last, 0);
-    return a % 4 == 0 && b - a == last - j ? a : -1;
-}
-template <typename T>
-__device__ inline bool is_kept(const tile_call<T> &t, const dice &d, const drawn_row &r, int32_t j)
-{
-    uint32_t at = (uint32_t)*t.position.at(t.rule.row_k + tr_seen_min(j, t.rule.n_k - 1), 0);
-    return word_of(draw(t, d, r, at), at) >= t.threshold;
+    return tr_drop_token(*t.sample.at(i, 0), *t.position.at(i, 0));
 }
 
-/* Rows of the fragment are queries (r: this lane's two), columns keys from j on. */
-template <typename T>
-__device__ inline uint32_t kept_of_queries(const tile_call<T> &t, const dice &d, const drawn_row r[2], int32_t j,
-                                           int32_t pos0)
+/* May lanes draw for several elements of rows [first, end) of the micro-batch? */
+template <typename T> __device__ inline bool may_share(const tile_call<T> &t, int32_t first, int32_t end, uint32_t span)
 {
-    int lane = threadIdx.x % 4;
-    if (pos0 < 0) {
-        uint32_t bits = 0;
-#pragma unroll 1
-        for (int e = 0; e < 4; e++)
-            bits |= (uint32_t)is_kept(t, d, e < 2 ? r[0] : r[1], j + 2 * lane + e % 2) << e;
-        return bits;
-    }
-    bool is_odd = lane % 2; /* it draws for the second row */
-    uint4 w = draw(t, d, is_odd ? r[1] : r[0], (uint32_t)(pos0 + lane / 2 * 4));
-    uint32_t x = __shfl_xor_sync(0xffffffffu, is_odd ? w.x : w.z, 1),
-             y = __shfl_xor_sync(0xffffffffu, is_odd ? w.y : w.w, 1);
-    uint32_t own0 = is_odd ? w.z : w.x, own1 = is_odd ? w.w : w.y;
-    uint32_t own = (uint32_t)(own0 >= t.threshold) | (uint32_t)(own1 >= t.threshold) << 1;
-    uint32_t got = (uint32_t)(x >= t.threshold) | (uint32_t)(y >= t.threshold) << 1;
-    return is_odd ? got | own << 2 : own | got << 2;
+    uint32_t a = token_of(t, first), b = token_of(t, end - 1);
+    return a % span == 0 && b - a == (uint32_t)(end - 1 - first);
 }
 
-/* Rows of the fragment are keys from j on, columns queries (r: this lane's two). Four lanes hold the four keys of a
- * counter; each draws for one of the four (key group, query) pairs, and words go to the lane of their key. */
+/* The numbers of queries i + 8 a and keys j + h, as number h of word a. Shared: `query` and `key` are the numbers of i
+ * and j. Of fragments that have 16 of a counter's 32 queries only two words count: two_words says which. */
 template <typename T>
-__device__ inline uint32_t kept_of_keys(const tile_call<T> &t, const dice &d, const drawn_row r[2], int32_t j,
-                                        int32_t pos0)
+__device__ inline uint4 words_of(const tile_call<T> &t, const dice &d, bool is_shared, uint32_t query, uint32_t key,
+                                 int32_t i, int32_t j)
 {
-    int g = threadIdx.x % 32 / 4, mine = g % 4;
-    if (pos0 < 0) {
-        uint32_t bits = 0;
+    if (is_shared)
+        return draw(t, d, query, key);
+    uint32_t w[4] = {};
 #pragma unroll 1
-        for (int e = 0; e < 4; e++)
-            bits |= (uint32_t)is_kept(t, d, e % 2 ? r[1] : r[0], j + g + e / 2 * 8) << e;
-        return bits;
+    for (int x = 0; x < 8; x++) {
+        query = token_of(t, t.rule.row_q + tr_seen_min(i + x / 2 * 8, t.rule.n_q - 1));
+        key = token_of(t, t.rule.row_k + tr_seen_min(j + x % 2, t.rule.n_k - 1));
+        int at = tr_drop_at_of_pair(query, key);
+        uint32_t number = tr_drop_number(word_of(draw(t, d, query, key), at / 2), at) << x % 2 * 16;
+#pragma unroll
+        for (int a = 0; a < 4; a++)
+            w[a] |= a == x / 2 ? number : 0;
     }
-    uint4 w = draw(t, d, mine % 2 ? r[1] : r[0], (uint32_t)(pos0 + g / 4 * 4 + mine / 2 * 8));
-    /* bit 4 k + e: element e of the lane that holds key k; the elements are drawn by lane e, so e = mine here */
-    uint32_t kept = (uint32_t)(w.x >= t.threshold) | (uint32_t)(w.y >= t.threshold) << 4 |
-                    (uint32_t)(w.z >= t.threshold) << 8 | (uint32_t)(w.w >= t.threshold) << 12;
-    kept <<= mine;
-    kept |= __shfl_xor_sync(0xffffffffu, kept, 4);
-    kept |= __shfl_xor_sync(0xffffffffu, kept, 8);
-    return kept >> (4 * mine) & 15u;
+    return make_uint4(w[0], w[1], w[2], w[3]);
 }
+__device__ inline uint2 two_words(const uint4 &w, bool is_second)
+{
+    return is_second ? make_uint2(w.z, w.w) : make_uint2(w.x, w.y);
+}
+
+/* Is number `half` of a word at least the threshold (which has 16 zeros below it)? */
+__device__ inline bool is_kept(uint32_t word, int half, uint32_t threshold)
+{
+    return (half ? word : word << 16) >= threshold;
+}
+
+/* What a lane draws when rows are queries and columns keys: the fragments of a warp whose first query is i of
+ * [tile.first, tile.end), for keys [first, end). */
+template <int MT> struct drawn_queries {
+    static_assert(MT <= 2, "a counter has 32 queries");
+    dice d;
+    bool is_shared, is_second;
+    uint32_t query, key; /* numbers of this lane's first query and of its column of key `first` */
+    int32_t i, first;
+
+    template <typename T> __device__ void init(const tile_call<T> &t, int32_t h, tr_tile tile, int32_t i0, tr_seen k)
+    {
+        d = dice_of(t, h);
+        first = k.first, i = i0;
+        is_shared = k.first < k.end && may_share(t, t.rule.row_q + tile.first, t.rule.row_q + tile.end, 32) &&
+                    may_share(t, t.rule.row_k + k.first, t.rule.row_k + k.end, 2);
+        query = token_of(t, t.rule.row_q + tile.first) + (uint32_t)(i - tile.first);
+        key = token_of(t, t.rule.row_k + tr_seen_min(first, t.rule.n_k - 1)) + 2 * (threadIdx.x % 4);
+        is_second = MT == 1 && is_shared && (query >> 4 & 1);
+    }
+    /* For the fragments with 8 keys from j on; word 2 m + half is that of fragment m's row `half`. */
+    template <typename T> __device__ uint4 words(const tile_call<T> &t, int32_t j) const
+    {
+        uint4 w = words_of(t, d, is_shared, query, key + (uint32_t)(j - first), i, j + 2 * (int32_t)(threadIdx.x % 4));
+        uint2 r = two_words(w, is_second);
+        return MT == 1 ? make_uint4(r.x, r.y, 0, 0) : w;
+    }
+};
 
 #endif

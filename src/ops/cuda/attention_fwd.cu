@@ -22,10 +22,10 @@ template <typename T> struct fwd_call {
     bool is_f32, merges;
 };
 
-/* The state of a lane's rows: largest score so far (in base 2), sum of exponentials, what each row sees. */
+/* The state of a lane's rows: largest score so far (in base 2), sum of exponentials, the first key that each sees. */
 template <int MT> struct fwd_rows {
     float max[MT][2], sum[MT][2];
-    tr_seen sees[MT][2];
+    int32_t first[MT][2];
 };
 
 /* Scores times log2(e), capped. */
@@ -45,9 +45,10 @@ __device__ inline float cap_scores(const tile_call<T> &t, float (&s)[MT][NT][4])
     return 1.0f;
 }
 
-/* Columns are keys from j on. */
-template <int MT, int NT>
-__device__ inline void mask_keys(float (&s)[MT][NT][4], const tr_seen (&sees)[MT][2], int32_t j)
+/* Rows are queries from i on, columns keys from j on. */
+template <typename T, int MT, int NT>
+__device__ inline void mask_keys(const tile_call<T> &t, float (&s)[MT][NT][4], const fwd_rows<MT> &r, int32_t i,
+                                 int32_t j)
 {
     int lane = threadIdx.x % 4;
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ inline void mask_keys(float (&s)[MT][NT][4], const tr_seen (&sees)[MT
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int32_t at = j + n * 8 + 2 * lane + e % 2;
-                if (at < sees[m][e / 2].first || at >= sees[m][e / 2].end)
+                if (at < r.first[m][e / 2] || at >= tr_seen_end(&t.rule, i + m * 16 + e / 2 * 8))
                     s[m][n][e] = -INFINITY;
             }
 }
@@ -103,19 +104,18 @@ __device__ inline void softmax_step(float (&s)[MT][NT][4], float (&o)[MT][NO][4]
 }
 
 template <typename T, int MT, int NT>
-__device__ inline void drop_keys(const tile_call<T> &t, float (&p)[MT][NT][4], const dice &d,
-                                 const drawn_row (&drawn)[MT][2], int32_t j)
+__device__ inline void drop_keys(const tile_call<T> &t, float (&p)[MT][NT][4], const drawn_queries<MT> &drawn,
+                                 int32_t j)
 {
-    int32_t pos0 = shared_position(t, j, NT * 8);
 #pragma unroll
-    for (int m = 0; m < MT; m++)
+    for (int n = 0; n < NT; n++) {
+        uint4 w = drawn.words(t, j + n * 8);
 #pragma unroll
-        for (int n = 0; n < NT; n++) {
-            uint32_t kept = kept_of_queries(t, d, drawn[m], j + n * 8, pos0 < 0 ? -1 : pos0 + n * 8);
+        for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] = kept >> e & 1 ? p[m][n][e] : 0.0f;
-        }
+                p[m][n][e] = is_kept(word_of(w, 2 * m + e / 2), e % 2, t.threshold) ? p[m][n][e] : 0.0f;
+    }
 }
 
 template <typename O, typename T, int MT, int NO>
@@ -161,41 +161,40 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_forward
     int32_t h = x % t.n_heads, row = x % n_same / t.n_heads;
     tr_tile q = tr_tile_at(row, n_tiles - 1 - x / n_same, t.row_tokens, BM);
     int64_t kv = (int64_t)(h / t.group) * t.d;
-    tr_seen top = seen_by(t, q.first), bottom = seen_by(t, q.end - 1);
-    int32_t first = top.first, end = bottom.end;
-    if (EXTRA == DROPPED && t.threshold && first < end && first > 0) /* so that lanes may share draws */
-        first -= tr_seen_min(first, *t.position.at(t.rule.row_k + first, 0) % 4);
-    int32_t n_blocks = first < end ? (end - first + BN - 1) / BN : 0;
     uint32_t q_at = shared_at(memory), kv_at = q_at + tile<D>::bytes(BM);
+    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, (int64_t)h * t.d), t.q.ld, q.end - q.first, t.d);
+    tr_seen seen = seen_by_rows(t, q.first, q.end).some;
+    int32_t first = seen.first, end = seen.end;
+    if (EXTRA == DROPPED && t.threshold && first < end && first > 0) /* so that lanes may share draws */
+        first -= (int32_t)(token_of(t, t.rule.row_k + first) & 1);
+    int32_t n_blocks = first < end ? (end - first + BN - 1) / BN : 0;
     auto copy_keys = [&](int32_t b) {
         int32_t j = first + b * BN;
         uint32_t to = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         copy_tile<D, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
         copy_tile<D, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
     };
-    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, (int64_t)h * t.d), t.q.ld, q.end - q.first, t.d);
     if (n_blocks > 0)
         copy_keys(0);
     int warp = threadIdx.x / 32;
     int32_t i = q.first + warp * MT * 16 + (int)threadIdx.x % 32 / 4; /* this lane's first row */
     fwd_rows<MT> r;
-    dice d = {};
-    drawn_row drawn[MT][2] = {};
+    drawn_queries<MT> drawn = {};
     if (EXTRA == DROPPED && t.threshold)
-        d = dice_of(t, h);
+        drawn.init(t, h, q, i, tr_seen{ first, end });
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int32_t at = tr_seen_min(i + m * 16 + half * 8, q.end - 1);
             r.max[m][half] = -INFINITY, r.sum[m][half] = 0;
-            r.sees[m][half] = seen_by(t, at);
-            if (EXTRA == DROPPED && t.threshold)
-                drawn[m][half] = drawn_row_of(t, at);
+            r.first[m][half] = seen_by(t, at).first;
         }
     float o[MT][D / 8][4];
     clear(o);
     q_at += tile<D>::bytes(warp * MT * 16);
+    int32_t own = q.first + warp * MT * 16;
+    seen_rows warp_sees = seen_by_rows(t, own, tr_seen_min(own + MT * 16, q.end));
     for (int32_t b = 0; b < n_blocks; b++) {
         int32_t j = first + b * BN;
         if (S::STAGES == 1 && b > 0) {
@@ -206,16 +205,18 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_forward
         __syncthreads();
         if (S::STAGES > 1 && b + 1 < n_blocks)
             copy_keys(b + 1);
+        if (j >= warp_sees.some.end || j + BN <= warp_sees.some.first) /* keys that only other warps see */
+            continue;
         uint32_t k_at = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         float s[MT][BN / 8][4];
         clear(s);
         product_of_rows<T, D>(s, q_at, k_at);
         float factor = cap_scores<EXTRA>(t, s);
-        if (j < bottom.first || j + BN > top.end)
-            mask_keys(s, r.sees, j);
+        if (j < warp_sees.every.first || j + BN > warp_sees.every.end)
+            mask_keys(t, s, r, i, j);
         softmax_step(s, o, r, factor);
         if (EXTRA == DROPPED && t.threshold)
-            drop_keys(t, s, d, drawn, j);
+            drop_keys(t, s, drawn, j);
         product_from_result<T, D>(o, s, k_at + S::KEYS);
     }
     if (f.is_f32)

@@ -83,10 +83,10 @@ static tile_call<T> tile_call_of(const struct tr_call *c, int q, int begin, cons
     t.d = a->head_dim, t.n_heads = a->n_heads_q, t.n_heads_kv = a->n_heads_kv, t.group = a->n_heads_q / a->n_heads_kv;
     t.n_rows = is_whole ? (int32_t)(n / s) : 1, t.row_tokens = is_whole ? (int32_t)s : (int32_t)n;
     t.scale = factor_of(c), t.softcap = a->softcap;
-    t.keep_scale = a->dropout_p > 0 ? 1.0f / (1.0f - a->dropout_p) : 1.0f;
-    t.threshold = (uint32_t)((double)a->dropout_p * 4294967296.0);
+    t.keep_scale = tr_drop_scale(a->dropout_p);
+    t.threshold = tr_drop_threshold(a->dropout_p) << 16;
     t.head0 = a->first;
-    for (uint32_t i = 0; i < TR_COUNT_OF(t.round_key); i++) /* tr_philox */
+    for (uint32_t i = 0; i < TR_COUNT_OF(t.round_key); i++) /* tr_philox7 */
         t.round_key[i] = make_uint2((uint32_t)a->key + i * 0x9E3779B9u, (uint32_t)(a->key >> 32) + i * 0xBB67AE85u);
     float *p = (float *)lse->data;
     t.lse = tr_cuda_lse_is_by_head(c, lse) ? lse_place{ p, s, s * t.n_heads, s, 1 } : lse_place{ p, n, 0, 1, lse->ld };

@@ -36,6 +36,12 @@ TR_ON_BOTH int32_t tr_seen_min(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
+/* Where the keys of row i of q end, whatever its document. */
+TR_ON_BOTH int32_t tr_seen_end(const struct tr_seen_rule *r, int32_t i)
+{
+    return tr_seen_min(r->row_q + i - r->row_k + 1, r->n_k);
+}
+
 /* The keys of row i of q, whose document begins at row `begin` of the micro-batch. */
 TR_ON_BOTH struct tr_seen tr_seen_by(const struct tr_seen_rule *r, int32_t i, int32_t begin)
 {
@@ -44,7 +50,7 @@ TR_ON_BOTH struct tr_seen tr_seen_by(const struct tr_seen_rule *r, int32_t i, in
     if (r->window > 0)
         first = tr_seen_max(first, row - r->window + 1);
     s.first = first - r->row_k;
-    s.end = tr_seen_min(row - r->row_k + 1, r->n_k);
+    s.end = tr_seen_end(r, i);
     return s;
 }
 

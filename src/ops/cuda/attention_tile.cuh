@@ -10,6 +10,7 @@
 
 #include "ops/cuda/attention_range.h"
 #include "ops/cuda/cuda.cuh"
+#include "ops/dropout.h"
 
 /* ---- the call ---- */
 
@@ -36,14 +37,26 @@ template <typename T> struct tile_call {
     int32_t d, n_heads, n_heads_kv, group, n_rows,
         row_tokens; /* n_rows rows of row_tokens tokens have their own tiles */
     float scale, softcap, keep_scale;
-    uint32_t threshold;  /* dropout: words below it drop their pair; 0 = no dropout */
-    uint2 round_key[10]; /* of the generator, one for each round */
-    int64_t head0;       /* number of head 0 in the whole model */
+    uint32_t threshold; /* dropout: numbers below its high half drop their pair; 0 = no dropout */
+    uint2 round_key[7]; /* of the generator, one for each round */
+    int64_t head0;      /* number of head 0 in the whole model */
 };
 
 template <typename T> __device__ inline tr_seen seen_by(const tile_call<T> &t, int32_t i)
 {
     return tr_seen_by(&t.rule, i, *t.begin.at(t.rule.row_q + i, 0));
+}
+
+/* What rows [first, end) see: `some` and `every` one of them. */
+struct seen_rows {
+    tr_seen some, every;
+};
+template <typename T> __device__ inline seen_rows seen_by_rows(const tile_call<T> &t, int32_t first, int32_t end)
+{
+    if (first >= end)
+        return seen_rows{ { 0, 0 }, { 0, 0 } };
+    tr_seen a = seen_by(t, first), b = seen_by(t, end - 1);
+    return seen_rows{ { a.first, b.end }, { b.first, a.end } };
 }
 
 /* Merges the stored result of a row with that of new keys: the log-sum-exp of both, and the weight of each. */
@@ -143,8 +156,14 @@ template <int D> struct tile {
     }
 };
 
+/* Rows 8 apart of a tile of paired rows are neighbours: row r of the tile is this one. */
+__device__ inline int paired(int r)
+{
+    return (r & ~15) | (r & 7) << 1 | (r >> 3 & 1);
+}
+
 /* Begins to copy rows [0, ROWS) of a head; those from n_rows on, and columns from d on, are zeros. */
-template <int D, int ROWS, int THREADS, typename T>
+template <int D, int ROWS, int THREADS, bool IS_PAIRED = false, typename T>
 __device__ inline void copy_tile(uint32_t to, const T *from, int64_t ld, int n_rows, int d)
 {
     constexpr int CHUNKS = D / 8, N = ROWS * CHUNKS;
@@ -152,8 +171,9 @@ __device__ inline void copy_tile(uint32_t to, const T *from, int64_t ld, int n_r
 #pragma unroll
     for (int u = 0; u < N / THREADS; u++) {
         int x = u * THREADS + (int)threadIdx.x, row = x / CHUNKS, col = x % CHUNKS * 8;
-        bool is_in = row < n_rows && col < d;
-        copy16(to + (uint32_t)(row * tile<D>::LD + col) * 2, is_in ? from + row * ld + col : from, is_in);
+        int of = IS_PAIRED ? paired(row) : row;
+        bool is_in = of < n_rows && col < d;
+        copy16(to + (uint32_t)(row * tile<D>::LD + col) * 2, is_in ? from + of * ld + col : from, is_in);
     }
 }
 

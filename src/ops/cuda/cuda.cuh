@@ -128,12 +128,13 @@ __device__ inline float2 block_sum2(float a, float b)
     return make_float2(warp_sum(x.x), warp_sum(x.y));
 }
 
-__device__ inline uint4 philox(uint64_t key, uint64_t hi, uint64_t lo) /* tr_philox */
+template <int ROUNDS = 10> /* tr_philox; 7: tr_philox7 */
+__device__ inline uint4 philox(uint64_t key, uint64_t hi, uint64_t lo)
 {
     uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         uint64_t x = (uint64_t)0xD2511F53u * c0, y = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(y >> 32) ^ c1 ^ k0, c1 = (uint32_t)y;
         c2 = (uint32_t)(x >> 32) ^ c3 ^ k1, c3 = (uint32_t)x;

@@ -4,6 +4,7 @@
  * rows.
  */
 #include "ops/cuda/cuda.cuh"
+#include "ops/dropout.h"
 
 enum { THREADS = 256 };
 
@@ -269,8 +270,8 @@ void tr_cuda_ZERO(const struct tr_call *c)
         tr_device_note(c->dev, TR_IO, "device cuda: op zero: %s", cudaGetErrorString(e));
 }
 
-/* As cpu/dropout.h: four neighbouring columns share one counter, and a thread with V columns draws each counter once. V
- * is a multiple of four when the columns begin at a multiple of four, else 1. */
+/* Eight neighbouring columns share a counter (ops/dropout.h), four that of noise (cpu/dropout.h); a thread with V
+ * columns, which begin at a multiple of V, draws each counter once. */
 template <typename T, int V, bool IS_NOISE>
 __global__ void __launch_bounds__(THREADS)
     dropout_kernel(mat<const T> x, mat<const int64_t> sample, mat<const int32_t> position, const float *step, mat<T> y,
@@ -278,23 +279,31 @@ __global__ void __launch_bounds__(THREADS)
 {
     int64_t col = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     int64_t first_row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y, row_step = (int64_t)gridDim.y * blockDim.y;
-    uint32_t threshold = (uint32_t)((double)a.dropout_p * 4294967296.0);
-    float scale = 1.0f / (1.0f - a.dropout_p);
+    uint32_t threshold = tr_drop_threshold(a.dropout_p);
+    float scale = tr_drop_scale(a.dropout_p);
     uint64_t number = IS_NOISE || a.dropout_p > 0 ? step_number(step) : 0;
     for (int64_t row = first_row; col < cols && row < rows; row += row_step) {
-        uint64_t hi = number << 24 | ((uint64_t)*sample.at(row, 0) & 0xffffffu);
-        uint64_t lo = (uint64_t)*position.at(row, 0) << 32;
+        int64_t first = a.first + col;
         float v[V];
         uint4 w = {};
         load<V>(x.at(row, col), v);
+        if (IS_NOISE) {
+            uint64_t hi = number << 24 | ((uint64_t)*sample.at(row, 0) & 0xffffffu);
+            uint64_t lo = (uint64_t)*position.at(row, 0) << 32;
 #pragma unroll
-        for (int i = 0; i < V; i++) {
-            int64_t at = a.first + col + i;
-            if (i % 4 == 0)
-                w = philox(a.key, hi, lo | (uint64_t)at >> 2);
-            uint32_t word = word_of(w, V == 1 ? at : i);
-            v[i] = IS_NOISE ? v[i] + (float)(int32_t)word * (a.scale * 0x1p-31f)
-                            : (word >= threshold ? scale : 0.0f) * v[i];
+            for (int i = 0; i < V; i++) {
+                if (i % 4 == 0)
+                    w = philox(a.key, hi, lo | (uint64_t)(first + i) >> 2);
+                v[i] += (float)(int32_t)word_of(w, V == 1 ? first : i) * (a.scale * 0x1p-31f);
+            }
+        } else {
+            uint32_t token = tr_drop_token(*sample.at(row, 0), *position.at(row, 0));
+            w = philox<7>(a.key, number, tr_drop_lo_of_column(token, first));
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                int at = V == 8 ? i : tr_drop_at_of_column(first + i);
+                v[i] *= tr_drop_number(word_of(w, at / 2), at) >= threshold ? scale : 0.0f;
+            }
         }
         store<V>(y.at(row, col), v);
     }
@@ -317,7 +326,7 @@ template <typename T, int V, bool IS_NOISE> static void dropout_by(const struct 
 template <typename T, bool IS_NOISE> static void dropout(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->out[0] };
-    if (c->attr.first % 4 == 0 && is_wide(views, 2, 16 / sizeof(T)))
+    if (c->attr.first % (16 / (int)sizeof(T)) == 0 && is_wide(views, 2, 16 / sizeof(T)))
         dropout_by<T, 16 / sizeof(T), IS_NOISE>(c);
     else
         dropout_by<T, 1, IS_NOISE>(c);
