@@ -280,10 +280,9 @@ template <typename T, typename O> static void forward(const struct tr_call *c)
     dim3 grid((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_q);
     size_t bytes = (size_t)(WARPS * d) * sizeof(float);
 #define RUN(e)                                                                                                         \
-    forward_kernel<T, O, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, mat_of<O>(c->out[0]), lse, c->accumulate[0])
+    start(c, forward_kernel<T, O, e>, grid, WARPS * 32, bytes, t, mat_of<O>(c->out[0]), lse, c->accumulate[0])
     FOR_HEAD_DIM(d, RUN);
 #undef RUN
-    check_launch(c);
 }
 
 template <typename T, typename O> static void backward(const struct tr_call *c)
@@ -299,12 +298,11 @@ template <typename T, typename O> static void backward(const struct tr_call *c)
     size_t bytes = (size_t)(2 * WARPS * d) * sizeof(float);
 #define RUN(e)                                                                                                         \
     do {                                                                                                               \
-        dq_kernel<T, O, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                           \
-        dkv_kernel<T, O, e><<<grid_kv, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                       \
+        start(c, dq_kernel<T, O, e>, grid, WARPS * 32, bytes, t, b);                                                   \
+        start(c, dkv_kernel<T, O, e>, grid_kv, WARPS * 32, bytes, t, b);                                               \
     } while (0)
     FOR_HEAD_DIM(d, RUN);
 #undef RUN
-    check_launch(c);
 }
 
 /* ---- engines ---- */
@@ -385,9 +383,7 @@ void tr_cuda_CACHE_PUT(const struct tr_call *c)
     int64_t n_rows = tr_cache_rows(&c->attr, c->in[0].rows, c->out[0].rows);
     with_type(c->in[0], [&](auto t) {
         typedef decltype(t) T;
-        put_kernel<<<(unsigned)c->in[0].rows, 128, 0, stream_of(c)>>>(
-            mat_of<const T>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<T>(c->out[0]), c->in[0].cols,
-            c->attr.seq_len, n_rows);
+        start(c, put_kernel<T>, (unsigned)c->in[0].rows, 128, 0, mat_of<const T>(c->in[0]),
+              mat_of<const int32_t>(c->in[1]), mat_of<T>(c->out[0]), c->in[0].cols, c->attr.seq_len, n_rows);
     });
-    check_launch(c);
 }

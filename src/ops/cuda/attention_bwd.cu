@@ -38,8 +38,7 @@ template <typename T, int LANES> __global__ void __launch_bounds__(DELTA_THREADS
 template <typename T, int LANES> static void launch_delta(const struct tr_call *c, const bwd_call<T> &b)
 {
     int64_t n_blocks = ceil_div(b.t.rule.n_q, DELTA_THREADS / LANES) * b.t.n_heads;
-    tile_delta<T, LANES><<<(unsigned)n_blocks, DELTA_THREADS, 0, stream_of(c)>>>(b);
-    check_launch(c);
+    start(c, tile_delta<T, LANES>, (unsigned)n_blocks, DELTA_THREADS, 0, b);
 }
 
 /* ---- the call ---- */

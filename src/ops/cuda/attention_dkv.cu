@@ -186,7 +186,7 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
             char *p = exchange + wk * GROUP, *ds = p + S::EXCHANGE;
             to_shared<T, BQ>(p + wd * (BQ / WD) * 2, s);
             to_shared<T, BQ>(ds + wd * (BQ / WD) * 2, dp);
-            asm volatile("bar.sync %0, %1;\n" ::"r"(1 + wk), "r"(WD * 32) : "memory");
+            named_barrier(1 + wk, WD * 32);
             product_of_shared<T, D, BQ>(dv, shared_at(p), do_at + wd * (D / WD) * 2);
             product_of_shared<T, D, BQ>(dk, shared_at(ds), q_at + wd * (D / WD) * 2);
         }

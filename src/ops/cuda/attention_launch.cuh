@@ -50,8 +50,7 @@ static bool tile_launch(const struct tr_call *c, void (*kernel)(F), const F &f, 
     if (S::SHARED > shared_of_gpu())
         return false;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::SHARED);
-    kernel<<<(unsigned)n_blocks, S::THREADS, S::SHARED, stream_of(c)>>>(f);
-    check_launch(c);
+    start(c, kernel, (unsigned)n_blocks, S::THREADS, S::SHARED, f);
     return true;
 }
 

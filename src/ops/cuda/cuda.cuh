@@ -165,6 +165,16 @@ static inline void check_launch(const struct tr_call *c)
     if (e != cudaSuccess)
         tr_device_note(c->dev, TR_IO, "device cuda: op %s: %s", tr_op_row(c->op)->name, cudaGetErrorString(e));
 }
+/* Starts a kernel on the stream of the call. */
+#ifdef __CUDACC__
+template <typename... P, typename... A>
+static inline void start(const struct tr_call *c, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                         const A &...args)
+{
+    kernel<<<grid, block, shared_bytes, stream_of(c)>>>(args...);
+    check_launch(c);
+}
+#endif
 static inline float factor_of(const struct tr_call *c) /* attr.scale: 0 = 1 */
 {
     return c->attr.scale == 0.0f ? 1.0f : c->attr.scale;

@@ -104,8 +104,7 @@ template <typename T, int V, int NI, int NO, typename F> static void launch(cons
     int64_t rows = c->out[0].rows, cols = c->out[0].cols;
     flatten(views, NI + NO, &rows, &cols);
     dim3 grid((unsigned)ceil_div(cols, THREADS * V), (unsigned)tr_min64(rows, 65535));
-    map_kernel<T, V, NI, NO><<<grid, THREADS, 0, stream_of(c)>>>(x, rows, cols, f);
-    check_launch(c);
+    start(c, map_kernel<T, V, NI, NO, F>, grid, THREADS, 0, x, rows, cols, f);
 }
 
 template <int NI, int NO, typename F> static void map(const struct tr_call *c, F f)
@@ -224,8 +223,7 @@ template <typename T, typename U> static void cast(const struct tr_call *c)
     int64_t rows = c->out[0].rows, cols = c->out[0].cols;
     flatten(views, 2, &rows, &cols);
     dim3 grid((unsigned)ceil_div(cols, THREADS), (unsigned)tr_min64(rows, 65535));
-    cast_kernel<<<grid, THREADS, 0, stream_of(c)>>>(mat_of<const T>(c->in[0]), mat_of<U>(c->out[0]), rows, cols);
-    check_launch(c);
+    start(c, cast_kernel<T, U>, grid, THREADS, 0, mat_of<const T>(c->in[0]), mat_of<U>(c->out[0]), rows, cols);
 }
 
 void tr_cuda_CAST(const struct tr_call *c)
@@ -317,10 +315,8 @@ template <typename T, int V, bool IS_NOISE> static void dropout_by(const struct 
         across *= 2;
     dim3 block(across, THREADS / across);
     dim3 grid((unsigned)ceil_div(cols, across * V), (unsigned)tr_min64(ceil_div(rows, block.y), 65535));
-    dropout_kernel<T, V, IS_NOISE><<<grid, block, 0, stream_of(c)>>>(
-        mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
-        (const float *)c->in[3].data, mat_of<T>(c->out[0]), rows, cols, c->attr);
-    check_launch(c);
+    start(c, dropout_kernel<T, V, IS_NOISE>, grid, block, 0, mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]),
+          mat_of<const int32_t>(c->in[2]), (const float *)c->in[3].data, mat_of<T>(c->out[0]), rows, cols, c->attr);
 }
 
 template <typename T, bool IS_NOISE> static void dropout(const struct tr_call *c)
