@@ -178,7 +178,7 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct tr_column *column = tr_column_of(device);
-    if (column->open(&dev, false) != TR_OK) {
+    if (column->open && column->open(&dev, false) != TR_OK) {
         fprintf(stderr, "bench_attention: %s\n", tr_error_text());
         return 1;
     }
@@ -186,7 +186,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < TR_COUNT_OF(shapes); i++)
         if (fnmatch(cases, shapes[i].name, 0) == 0)
             run(&dev, column, &shapes[i], (int)calls);
-    column->close(&dev);
+    if (column->close)
+        column->close(&dev);
     tr_device_close(&dev);
     return 0;
 }
