@@ -8,6 +8,7 @@
  * them.
  */
 #include "train/choices.h"
+#include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -315,6 +316,7 @@ enum tr_status tr_choices_run(struct tr_choices *c, struct tr_exec *e, void *bat
         TR_PASS(tr_exec_documents(e, &b, c->sums));
         for (size_t i = 0; i < rows; i++)
             take_row(c, first + i, (int64_t)i);
+        TR_PASS(tr_stop_together(e, "evaluation"));
     }
     for (size_t at = 0; at < c->n_pairs; at += PIECE)
         TR_PASS(tr_exec_total_rows(e, "log-likelihoods of choices", c->ll + at,

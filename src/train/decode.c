@@ -297,8 +297,7 @@ enum tr_status tr_decoder_run(struct tr_decoder *d, const struct tr_prompts *p, 
         TR_PASS(purpose == TR_FOR_DECODE ? run_decode(d) : run_chunk(d, purpose));
         TR_PASS(tr_exec_from_last_stage(d->e, "tokens that were picked", d->shared, (size_t)d->shape->n_sequences));
         TR_PASS(take(d, fn, ctx, out));
-        if (tr_mesh_is_alone(m) && tr_stop_wanted())
-            return tr_fail(TR_STOPPED, "stopped by a signal");
+        TR_PASS(tr_stop_together(d->e, "generation"));
     }
     return share(d, out);
 }

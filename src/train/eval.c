@@ -27,10 +27,17 @@ struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum
                                     .n_chosen = (int64_t)n_chosen };
 }
 
+enum tr_status tr_stop_together(struct tr_exec *e, const char *what)
+{
+    double n_told = tr_stop_wanted();
+    TR_PASS(tr_exec_total_ranks(e, "stop?", &n_told, 1));
+    return n_told > 0 ? tr_fail(TR_STOPPED, "%s stopped by a signal", what) : TR_OK;
+}
+
 struct rows {
     const struct tr_data *d;
     uint64_t first, end;
-    bool are_mismatched;
+    bool are_mismatched, is_step; /* is_step: what a step measures, which is short and not cut */
     int64_t n; /* of a batch */
     void *mem;
     const struct tr_eval_watch *watch; /* may be NULL */
@@ -57,8 +64,8 @@ static enum tr_status sum_rows(struct tr_exec *e, const struct rows *r, double t
         uint64_t at = r->first + (k + (uint64_t)group->rank) * (uint64_t)r->n; /* rows past the end are padding */
         TR_PASS(fill(r, at, &b, &n));
         TR_PASS(tr_exec_eval(e, &b, sum));
-        if (tr_mesh_is_alone(tr_exec_mesh(e)) && tr_stop_wanted() && !r->are_mismatched)
-            return tr_fail(TR_STOPPED, "evaluation stopped by a signal");
+        if (!r->is_step)
+            TR_PASS(tr_stop_together(e, "evaluation"));
         for (size_t i = 0; i < n_sums; i++)
             TR_PASS(tr_exec_add_in_order(e, "evaluation loss", sum[i], &total[i]));
         here += n;
@@ -74,8 +81,7 @@ static enum tr_status sum_rows(struct tr_exec *e, const struct rows *r, double t
 }
 
 /* A mismatched document counts as a desirable answer, so that the sum of its rewards is what is wanted, times beta. */
-enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
-                             void *batch_mem, double *kl)
+static enum tr_status measure_kl(struct tr_exec *e, struct rows r, double *kl)
 {
     const struct tr_pair_rule *k = &tr_exec_compiled(e)->place.model->pair;
     double total[TR_METRICS] = { 0 };
@@ -83,22 +89,31 @@ enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_
     *kl = 0;
     if (k->loss != TR_PAIR_KTO)
         return TR_OK;
-    TR_PASS(sum_rows(e, &(struct rows){ d, first, end, true, rows, batch_mem, NULL }, total, &count));
+    r.are_mismatched = true;
+    TR_PASS(sum_rows(e, &r, total, &count));
     *kl = fmax(0, mean(total[TR_METRIC_REWARD_CHOSEN] / (double)k->beta, (double)count));
     return TR_OK;
+}
+
+enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
+                             void *batch_mem, double *kl)
+{
+    struct rows r = { .d = d, .first = first, .end = end, .is_step = true, .n = rows, .mem = batch_mem };
+    return measure_kl(e, r, kl);
 }
 
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
     const struct tr_model *m = tr_exec_compiled(e)->place.model;
-    uint64_t n_rows = tr_data_rows(d);
+    struct rows all = { .d = d, .end = tr_data_rows(d), .n = rows, .mem = batch_mem };
     double total[TR_METRICS] = { 0 }, kl;
     int64_t count = 0;
-    TR_PASS(tr_measure_kl(e, d, 0, n_rows, rows, batch_mem, &kl));
+    TR_PASS(measure_kl(e, all, &kl));
     if (tr_pair_is_labelled(m->pair.loss))
         tr_exec_set_step(e, TR_STEP_KL, (float)kl);
-    TR_PASS(sum_rows(e, &(struct rows){ d, 0, n_rows, false, rows, batch_mem, watch }, total, &count));
+    all.watch = watch;
+    TR_PASS(sum_rows(e, &all, total, &count));
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
     double loss = total[TR_METRIC_LOSS] / (double)count;

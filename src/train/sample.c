@@ -45,9 +45,13 @@ void tr_sampler_close(struct tr_sampler *s)
     free(s);
 }
 
-enum tr_status tr_sampler_run(struct tr_sampler *s, struct tr_observe *ob, int64_t step)
+enum tr_status tr_sampler_run(struct tr_sampler *s)
 {
-    TR_PASS(tr_decoder_run(s->d, s->prompts, NULL, NULL, &s->texts));
+    return tr_decoder_run(s->d, s->prompts, NULL, NULL, &s->texts);
+}
+
+enum tr_status tr_sampler_report(struct tr_sampler *s, struct tr_observe *ob, int64_t step)
+{
     for (size_t i = 0; tr_mesh_is_first(tr_exec_mesh(s->e)) && i < s->texts.n; i++) {
         tr_str_clear(&s->text);
         TR_PASS(tr_tokenizer_decode_text(s->tok, s->texts.id + (int64_t)i * s->texts.most, (size_t)s->texts.n_ids[i],

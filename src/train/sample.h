@@ -10,8 +10,9 @@ struct tr_sampler;
 enum tr_status tr_sampler_open(struct tr_exec *e, const struct tr_setup *s, const struct tr_tokenizer *tok,
                                struct tr_sampler **out);
 void tr_sampler_close(struct tr_sampler *s);
-/* Continues all prompts and logs a `sample` event for each. All ranks call it together; the first one logs. It
- * allocates nothing but the text of one sample at a time, on the rank that logs it. */
-enum tr_status tr_sampler_run(struct tr_sampler *s, struct tr_observe *ob, int64_t step);
+/* Continues all prompts; all ranks call it together. A signal ends it on all of them, with TR_STOPPED. */
+enum tr_status tr_sampler_run(struct tr_sampler *s);
+/* The first rank logs a `sample` event for each. It allocates nothing but the text of one sample at a time. */
+enum tr_status tr_sampler_report(struct tr_sampler *s, struct tr_observe *ob, int64_t step);
 
 #endif

@@ -146,10 +146,20 @@ double tr_saving_seconds(const struct tr_saving *v)
     return v->last_s;
 }
 
+/* The step's evaluation and its checkpoint are there, or on their way. */
+static void take_best(struct tr_saving *v, int64_t step)
+{
+    struct tr_run_best *best = &v->opt.state->best;
+    if (v->eval_step == step && isfinite(v->eval_loss) && (!best->exists || v->eval_loss < best->loss))
+        *best = (struct tr_run_best){ true, step, v->eval_loss };
+}
+
 void tr_saving_evaluated(struct tr_saving *v, int64_t step, double loss)
 {
     v->eval_step = step;
     v->eval_loss = loss;
+    if (v->saved_step == step) /* before the evaluation, which a signal had cut short */
+        take_best(v, step);
 }
 
 static enum tr_status trainer_state(void *ctx, int64_t step, struct tr_str *out)
@@ -250,8 +260,7 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     v->last_best = s->best;
     s->step = step;
     s->tokens = v->tokens = tokens;
-    if (v->eval_step == step && isfinite(v->eval_loss) && (!s->best.exists || v->eval_loss < s->best.loss))
-        s->best = (struct tr_run_best){ true, step, v->eval_loss };
+    take_best(v, step);
     v->history.best_step = s->best.exists ? s->best.step : -1;
     v->history.best_metric = tr_config_best_of(v->cfg) == TR_BEST_LOSS ? s->best.loss : -s->best.loss;
     TR_TRY(tr_state_write(s, v->opt.in, &text));

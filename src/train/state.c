@@ -158,6 +158,8 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     add_amax(s->amax, out);
     if (in->cfg->save_only_model)
         tr_str_addf(out, ", \"only_model\": true");
+    if (s->lacks_eval)
+        tr_str_addf(out, ", \"lacks_eval\": true");
     tr_str_addf(out, ", \"overrides\": ");
     tr_ledger_write(&s->ledger, out);
     tr_str_addf(out, ", \"best\": ");
@@ -389,6 +391,7 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(read_best(j, tr_config_best_of(in->cfg), &s->best));
     TR_TRY(read_patience(j, tr_config_best_of(in->cfg), &s->patience));
+    TR_TRY(tr_json_bool(j, "lacks_eval", false, &s->lacks_eval));
     TR_TRY(read_scaler(j, step, &s->scaler));
     TR_TRY(tr_ledger_read(cJSON_GetObjectItemCaseSensitive(j, "overrides"), path, &s->ledger));
     TR_TRY(read_amax(j, step, s->amax));

@@ -26,6 +26,7 @@ struct tr_run_state {
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
     struct tr_run_patience patience;
+    bool lacks_eval;              /* a signal cut the evaluation of this step short: a resume makes it */
     struct tr_ledger ledger;      /* values that were set while the run went on */
     struct tr_amax_history *amax; /* fp8 with delayed scales: owned by the executor; NULL: none */
     char *origin;                 /* JSON: where the run comes from; owned by the trainer */

@@ -45,8 +45,8 @@ static double score_of(const struct tr_best_rule *best, const struct tr_eval_res
 }
 
 /* Everything that the options ask of an evaluation. Events are written when all is known, so that a log has all or
- * none. */
-static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
+ * none; with is_logged it has them. */
+static enum tr_status evaluate(struct tr_trainer *t, int64_t step, bool is_logged)
 {
     struct tr_eval_result r[TR_EVAL_SETS_MAX] = { 0 };
     void *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
@@ -54,10 +54,14 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
         TR_PASS(tr_evaluate(t->e, t->eval[i].data, t->cfg->per_device_eval_batch_size, mem, NULL, &r[i]));
     if (t->choices)
         TR_PASS(tr_choices_run(t->choices, t->e, mem, &r[t->best.i_set].choices));
-    report_evals(t, step, r);
     if (t->sampler)
-        TR_PASS(tr_sampler_run(t->sampler, t->ob, step));
+        TR_PASS(tr_sampler_run(t->sampler));
+    if (!is_logged)
+        report_evals(t, step, r);
+    if (!is_logged && t->sampler)
+        TR_PASS(tr_sampler_report(t->sampler, t->ob, step));
     t->evaluated_step = step;
+    t->state.lacks_eval = false;
     if (step == 0 || (t->n_evals == 0 && t->best.of == TR_BEST_LOSS)) /* eval_on_start: there is no checkpoint of it */
         return TR_OK;
     tr_saving_evaluated(t->saving, step, score_of(&t->best, r));
@@ -201,6 +205,14 @@ static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_ti
                : tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
 }
 
+/* After a signal that cut short what lies between two steps: the ranks agree whether there is time for a save. */
+static enum tr_status stop_between(struct tr_trainer *t, int64_t done)
+{
+    double n_late = !can_save(t);
+    enum tr_status st = tr_exec_total_ranks(t->e, "time to save?", &n_late, 1);
+    return st == TR_OK ? stop_after(t, done, n_late == 0) : st;
+}
+
 /* Does the log, which ends with this step, already hold its evaluation? */
 static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 {
@@ -216,16 +228,18 @@ static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 }
 
 /* A signal may have interrupted the evaluation of the step we resume after. Its line belongs in the log, so it is made
- * now; so is the one before the first step. */
+ * now; so is the one before the first step. Where the log has the line of a start that was killed before it saved
+ * again, the checkpoint still lacks what it says of the best step. */
 static enum tr_status evaluate_missed(struct tr_trainer *t)
 {
-    double n_missing = 0;
+    bool is_logged = false;
     if (t->first_step == 0 ? !t->cfg->eval_on_start : !tr_due_eval(t, t->first_step))
         return TR_OK;
-    if (tr_trainer_is_first(t) && !is_evaluated(t, t->first_step))
-        n_missing = 1;
+    if (tr_trainer_is_first(t))
+        is_logged = is_evaluated(t, t->first_step);
+    double n_missing = tr_trainer_is_first(t) && (!is_logged || t->state.lacks_eval);
     enum tr_status st = tr_exec_total_ranks(t->e, "evaluation missing?", &n_missing, 1);
-    return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
+    return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step, is_logged) : st;
 }
 
 /* Sums the waits over all ranks. For a pipeline the result stands beside the bubble of its schedule. */
@@ -276,12 +290,14 @@ static enum tr_status obey(struct tr_trainer *t, int64_t done, enum tr_control_a
     case TR_CONTROL_EVAL:
         if (t->evaluated_step != done) {
             const struct tr_run_patience patience = t->state.patience;
-            st = evaluate(t, done);
+            st = evaluate(t, done, false);
             t->state.patience = patience; /* a look does not bring an early end nearer */
         }
         break;
     case TR_CONTROL_SAMPLE:
-        st = tr_sampler_run(t->sampler, t->ob, done);
+        st = tr_sampler_run(t->sampler);
+        if (st == TR_OK)
+            st = tr_sampler_report(t->sampler, t->ob, done);
         break;
     case TR_CONTROL_STOP:
         st = tr_saving_finish(t->saving, done, t->tokens_done);
@@ -309,15 +325,16 @@ static enum tr_status loop(struct tr_trainer *t)
         TR_TRY(tr_failpoint("train.before_step"));
         st = one_step(t, step);
         if (st == TR_STOPPED)
-            return stop_after(t, step, can_save(t));
+            return stop_between(t, step);
         TR_TRY(st);
         tr_phase_enter(TR_PHASE_BETWEEN, TR_PLACE_NONE, 0);
         int64_t done = last = step + 1;
         TR_TRY(tr_failpoint("train.after_step"));
-        if (tr_due_eval(t, done))
-            st = evaluate(t, done);
+        t->state.lacks_eval = tr_due_eval(t, done);
+        if (t->state.lacks_eval)
+            st = evaluate(t, done, false);
         if (st == TR_STOPPED)
-            return stop_after(t, done, can_save(t));
+            return stop_between(t, done);
         TR_TRY(st);
         if (is_due(done, t->cfg->replica_check_steps))
             tr_phase_enter(TR_PHASE_CHECK, TR_PLACE_NONE, 0);
@@ -333,7 +350,10 @@ static enum tr_status loop(struct tr_trainer *t)
             if (steer.is_stop && done < t->total_steps)
                 return stop_after(t, done, steer.has_time);
             if (steer.action != TR_CONTROL_NONE)
-                TR_TRY(obey(t, done, steer.action));
+                st = obey(t, done, steer.action);
+            if (st == TR_STOPPED)
+                return stop_between(t, done);
+            TR_TRY(st);
         } while (t->is_paused && done < t->total_steps);
     }
     TR_TRY(measure_waits(t));

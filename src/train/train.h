@@ -201,5 +201,7 @@ void tr_stop_on_signals(double grace_s);
  * batch or a chunk takes longer, ends then with TR_EXIT_RETRY. */
 void tr_stop_soon_on_signals(void);
 bool tr_stop_wanted(void);
+/* After each batch of what takes long: all ranks end it, with TR_STOPPED, when one of them was told to stop. */
+enum tr_status tr_stop_together(struct tr_exec *e, const char *what);
 
 #endif
