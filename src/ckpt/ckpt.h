@@ -155,7 +155,9 @@ struct tr_saver_options {
     void *pages; /* as pump.h wants them; NULL: its own */
 };
 enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_options *opt, struct tr_saver **out);
-void tr_saver_close(struct tr_saver *sv); /* a thread that hangs in the disk is left behind */
+/* False: a thread hangs in the disk. It is left behind, and with it all that it may still use, which is the caller's to
+ * keep: store, staging memory, job. */
+bool tr_saver_close(struct tr_saver *sv);
 
 struct tr_save_job {
     const char *output, *run_id; /* outlive the save */

@@ -248,7 +248,7 @@ out:
     if (st == TR_OK)
         *out = sv;
     else
-        tr_saver_close(sv);
+        (void)tr_saver_close(sv);
     return st;
 }
 

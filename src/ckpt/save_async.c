@@ -183,16 +183,16 @@ enum tr_status tr_save_start_thread(struct tr_saver *sv)
     return TR_OK;
 }
 
-void tr_saver_close(struct tr_saver *sv)
+bool tr_saver_close(struct tr_saver *sv)
 {
     if (!sv)
-        return;
+        return true;
     bool hangs = sv->has_thread && sv->phase != TR_SAVE_NONE && is_working(sv);
     if (sv->has_thread) {
         ask(sv, TR_TASK_LEAVE);
         if (hangs) { /* in the disk: what it uses must stay */
             pthread_detach(sv->thread);
-            return;
+            return false;
         }
         pthread_join(sv->thread, NULL);
     }
@@ -213,6 +213,7 @@ void tr_saver_close(struct tr_saver *sv)
     free(sv->start_of);
     free(sv->join);
     free(sv);
+    return true;
 }
 
 /* ---- between ranks ---- */

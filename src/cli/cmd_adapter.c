@@ -116,7 +116,7 @@ static enum tr_status write_merged(struct tr_merge *x, const struct tr_config *c
     TR_TRY(tr_saver_open(&store, &opt, &sv));
     TR_TRY(tr_saver_model(sv, cfg->output));
 out:
-    tr_saver_close(sv);
+    (void)tr_saver_close(sv);
     return st;
 }
 

@@ -258,7 +258,7 @@ static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cf
 
 static void close_rewrite(struct rewrite *r)
 {
-    tr_saver_close(r->sv);
+    (void)tr_saver_close(r->sv);
     tr_memory_close(r->x);
     tr_model_close(r->m);
     tr_dirs_close(&r->src);

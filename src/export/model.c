@@ -134,7 +134,7 @@ static enum tr_status write_hf(struct tr_exporting *x, const char *path)
     TR_TRY(tr_saver_open(&store, &opt, &sv));
     TR_TRY(tr_saver_model(sv, path));
 out:
-    tr_saver_close(sv);
+    (void)tr_saver_close(sv);
     tr_memory_close(mem);
     return st;
 }

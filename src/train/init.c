@@ -50,7 +50,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     if (cfg->tokenizer)
         TR_TRY(tr_tokenizer_write_bytes(cfg->output));
 out:
-    tr_saver_close(sv);
+    (void)tr_saver_close(sv);
     tr_model_close(m);
     tr_pool_close(k.pool);
     free(k.buf);

@@ -116,19 +116,21 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     for (int i = 0; i < N_TEXTS; i++)
         tr_str_release(&text[i]);
     if (st != TR_OK)
-        tr_saving_close(v);
+        (void)tr_saving_close(v);
     else
         *out = v;
     return st;
 }
 
-void tr_saving_close(struct tr_saving *v)
+bool tr_saving_close(struct tr_saving *v)
 {
     if (!v)
-        return;
-    tr_saver_close(v->saver);
+        return true;
+    if (!tr_saver_close(v->saver))
+        return false;
     tr_history_release(&v->history);
     free(v);
+    return true;
 }
 
 int64_t tr_saving_last(const struct tr_saving *v)

@@ -28,7 +28,8 @@ struct tr_saving_options { /* everything it points to outlives the saving */
     const char *resumed_from; /* the directory of a checkpoint; NULL: a new run */
 };
 enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_saving **out);
-void tr_saving_close(struct tr_saving *v);
+/* False: a save hangs in the disk, and its thread may still use what the options point to. */
+bool tr_saving_close(struct tr_saving *v);
 
 /* Called after every step: checks the save in flight, and starts one when it is due. A failed save costs a checkpoint,
  * never the training (C1). An error ends the training: ranks that cannot communicate, or max_save_failures. */

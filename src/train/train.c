@@ -375,36 +375,48 @@ out:
     return st;
 }
 
-enum tr_status tr_train(const struct tr_config *cfg)
+static enum tr_status train(struct tr_trainer *t)
 {
-    int64_t start = tr_clock_us();
-    struct tr_trainer t = { .cfg = cfg, .reserve = -1, .end.comm_wait = -1, .lap_us = start };
-    tr_stop_at_once(true);
-    tr_stop_on_signals(cfg->preempt_grace);
-    enum tr_status st = tr_trainer_open(&t);
+    int64_t start = t->lap_us;
+    enum tr_status st = tr_trainer_open(t);
     if (st == TR_OK) {
-        st = tr_trainer_report_plan(&t);
+        st = tr_trainer_report_plan(t);
         if (st == TR_OK)
-            st = tr_trainer_report_layout(&t);
+            st = tr_trainer_report_layout(t);
         if (st == TR_OK)
-            st = tr_trainer_report_config(&t);
+            st = tr_trainer_report_config(t);
         if (st == TR_OK)
-            st = loop(&t);
+            st = loop(t);
         bool is_stopped = st == TR_STOPPED || st == TR_ENDED || st == TR_UNSAVED;
         if (st == TR_OK || st == TR_STOPPED || st == TR_ENDED)
             tr_stop_is_settled();
-        t.end.status = st == TR_OK ? "done" : is_stopped ? "stopped" : "failed";
-        t.end.steps = t.steps_done;
-        t.end.tokens = t.tokens_done;
-        t.end.seconds = (double)(tr_clock_us() - start) * 1e-6;
-        t.end.data_wait = t.step_s > 0 ? t.wait_s / t.step_s : 0;
+        t->end.status = st == TR_OK ? "done" : is_stopped ? "stopped" : "failed";
+        t->end.steps = t->steps_done;
+        t->end.tokens = t->tokens_done;
+        t->end.seconds = (double)(tr_clock_us() - start) * 1e-6;
+        t->end.data_wait = t->step_s > 0 ? t->wait_s / t->step_s : 0;
         if (st == TR_OK)
             tr_phase_enter(TR_PHASE_END, TR_PLACE_NONE, 0);
-        tr_observe_end(t.ob, &t.end);
+        tr_observe_end(t->ob, &t->end);
     }
     if (st == TR_OK)
         st = tr_failpoint("train.before_close");
-    tr_trainer_close(&t);
+    tr_trainer_close(t);
+    (void)tr_failpoint("train.closed");
+    return st;
+}
+
+enum tr_status tr_train(const struct tr_config *cfg)
+{
+    struct tr_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return tr_fail(TR_NOMEM, "no memory for a training");
+    *t = (struct tr_trainer){ .cfg = cfg, .reserve = -1, .end.comm_wait = -1, .lap_us = tr_clock_us() };
+    tr_stop_at_once(true);
+    tr_stop_on_signals(cfg->preempt_grace);
+    enum tr_status st = train(t);
     tr_phase_close(st == TR_OK);
+    if (!t->save_hangs)
+        free(t);
     return st;
 }

@@ -507,7 +507,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
 
 static void close_rest(struct tr_trainer *t)
 {
-    tr_saving_close(t->saving);
+    t->save_hangs = !tr_saving_close(t->saving);
     tr_choices_close(t->choices);
     tr_sampler_close(t->sampler);
     tr_control_close(t->control);
@@ -534,21 +534,23 @@ static void close_loader(struct tr_trainer *t)
 }
 
 /* Stages are opened in this order and closed in reverse. A close is safe on a stage that was not opened. The event
- * `start` reports how long each stage took. A replay writes nothing, and leaves out the stages that do. */
+ * `start` reports how long each stage took. A replay writes nothing, and leaves out the stages that do. What a save uses
+ * stays when one hangs in the disk, until the process has ended: its thread may go on at any moment. */
 enum { RUNS = 1 << TR_TRAINER_RUNS, REPLAYS = 1 << TR_TRAINER_REPLAYS, ALWAYS = RUNS | REPLAYS };
 static const struct {
     const char *name;
     int use;
     enum tr_status (*open)(struct tr_trainer *t);
     void (*close)(struct tr_trainer *t); /* NULL: the stage holds nothing of its own */
+    bool is_saved_from;
 } stages[] = {
-    { "setup", ALWAYS, open_setup, close_setup },
+    { "setup", ALWAYS, open_setup, close_setup, true },
     { "checks", RUNS, open_checks, NULL },
-    { "device", ALWAYS, open_device, close_device },
-    { "data", ALWAYS, open_data, close_data },
+    { "device", ALWAYS, open_device, close_device, true },
+    { "data", ALWAYS, open_data, close_data, true },
     { "join", ALWAYS, open_join, close_join },
     { "output", RUNS, open_output, NULL }, /* closed with the mesh */
-    { "memory", ALWAYS, open_memory, close_memory },
+    { "memory", ALWAYS, open_memory, close_memory, true },
     { "reference", ALWAYS, open_reference, NULL },
     { "checkpoint", ALWAYS, open_checkpoint, close_checkpoint },
     { "log", RUNS, open_generation, close_log },
@@ -572,6 +574,6 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
 void tr_trainer_close(struct tr_trainer *t)
 {
     for (size_t i = TR_COUNT_OF(stages); i-- > 0;)
-        if (stages[i].close && (stages[i].use >> t->use & 1))
+        if (stages[i].close && (stages[i].use >> t->use & 1) && !(t->save_hangs && stages[i].is_saved_from))
             stages[i].close(t);
 }

@@ -28,13 +28,25 @@ VERBS = {  # what it writes goes into ./out, or stays in .
     "disk": "bench disk --bytes_max 8M --output .",
     "timeline": f"plan --model {work}/model --machine H100 --sequence_length 32 --timeline out.svg",
     "picture": f"plan --model {work}/model --sequence_length 32 --memory_picture out.svg",
+    "pickle": f"plan --model {work}/model --sequence_length 32 --memory_picture out.pickle",
+    "page": f"watch {work}/trained --html out.html",
+    "gguf": f"ckpt export {work}/trained/checkpoint-2 --to gguf:q8_0 --output out",
+    "ollama": f"ckpt export {work}/trained/checkpoint-2 --to ollama --output out",
+    "dpo": f"train {base.replace('train.jsonl', 'prefs.jsonl')} --task dpo --output out",
+    "stream": f"train {base} --streaming true --output out",
+    "fetched": f"train {base.replace(f'--data {work}/train.jsonl', '--data file://there/train.jsonl --fetch_command FETCH')} --output out",
+    "tracked": f"train {base} --report_to all --metrics_file now.prom --eval_data a={work}/train.jsonl --eval_data b={work}/train.jsonl --eval_steps 1 "
+               f"--sample_prompts {work}/asks.jsonl --max_new_tokens 2 --eval_choices {work}/choices.jsonl --load_best_model_at_end --logging_steps 1 --output out",
 }
+# What lives only while a run does.
+PASSING = {"train": ["out/.trireme/control-key", "out/.trireme/request", "out/control.json"]}
 # A save that is killed before its rename leaves the directory of that moment.
 KILLED = {"train": "ckpt.before_rename:kill:1", "lora": "ckpt.before_rename:kill:1", "launch": "ckpt.before_rename:kill:1:0"}
 
 
 def run(verb, where, env=None):
-    p = subprocess.run([trireme] + VERBS[verb].split(), cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+    words = [f"cp {work}/train.jsonl {{path}} #{{url}}" if w == "FETCH" else w for w in VERBS[verb].split()]
+    p = subprocess.run([trireme] + words, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
                        env={**os.environ, "XDG_CACHE_HOME": where + "/cache", **(env or {})})
     return p.returncode, p.stdout.decode(errors="replace")
 
@@ -75,6 +87,7 @@ def list_names(verb):
         where = fresh(verb, "killed")
         run(verb, where, {"TR_FAIL": KILLED[verb]})
         names |= names_below(where)
+    names |= set(PASSING.get(verb, []))
     if verb == "disk":
         names |= {".trireme.bench"}  # removed at the end
     if verb == "check":

@@ -5,6 +5,13 @@
 unset RANK WORLD_SIZE
 tiny_text train.jsonl
 tiny_model model
+python3 - <<'PY'
+import json
+write = lambda name, records: open(name, "w").write("".join(json.dumps(r) + "\n" for r in records))
+write("prefs.jsonl", [{"prompt": f"oars {i}?", "chosen": "170.", "rejected": "7."} for i in range(40)])
+write("choices.jsonl", [{"context": "oars", "choices": ["170", "7"], "gold": 0}] * 2)
+write("asks.jsonl", [{"prompt": "oars"}])
+PY
 options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 2 --threads 1 --max_steps 2 --save_steps 1 --quiet)
 "$TRIREME" train "${options[@]}" --output trained >run.log
 "$TRIREME" train "${options[@]}" --lora_r 2 --output adapter >run.log

@@ -18,6 +18,12 @@ LAYOUTS = {
     "lora": ["--zero", "2", "--lora_r", "4", "--lora_dropout", "0.1"],
     "qlora": ["--zero", "3", "--lora_r", "4", "--load_in_4bit", "--bnb_4bit_use_double_quant"],
     "lora_pp2": ["--pp", "2", "--zero", "1", "--lora_r", "4", "--lora_modules_to_save", "model.norm"],
+    "nvme": ["--zero", "1", "--offload_optimizer", "nvme:.", "--offload_activations", "--recompute", "block"],
+    "base_nvme": ["--zero", "2", "--lora_r", "4", "--load_in_4bit", "--offload_param", "nvme:.", "--offload_optimizer", "nvme:."],
+    "stream": ["--zero", "1", "--streaming", "true"],
+    "dpo": ["--zero", "2", "--task", "dpo", "--data", "prefs.jsonl", "--eval_data", "prefs.jsonl"],
+    "best": ["--eval_data", "a=train.jsonl", "--eval_data", "b=plain.txt", "--eval_choices", "choices.jsonl", "--eval_steps", "INTERVAL", "--load_best_model_at_end",
+             "--early_stopping_patience", "100"],
 }
 if os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
     LAYOUTS["mpi"] = ["--zero", "2", "--comm", "mpi"]
@@ -29,11 +35,23 @@ if CHOSEN:
 
 
 def command(layout, out, steps=STEPS, restarts=1000):
+    make_data()
+    usual = {"--data": "train.jsonl", "--eval_data": "train.jsonl", "--eval_steps": "6", "--sequence_length": "32", "--train_batch_size": "8",
+             "--per_device_train_batch_size": "1", "--max_steps": str(steps), "--save_steps": str(INTERVAL), "--save_total_limit": "2",
+             "--learning_rate": "1e-2", "--threads": "1", "--ddp_timeout": "20", "--resume": "auto"}
+    own = [w.replace("INTERVAL", str(INTERVAL)) for w in LAYOUTS[layout]]
     return [TRIREME, "launch", "--nproc-per-node", "4", "--max-restarts", str(restarts), "train", "--model", "model",
-            "--data", "train.jsonl", "--eval_data", "train.jsonl", "--eval_steps", "6", "--sequence_length", "32",
-            "--train_batch_size", "8", "--per_device_train_batch_size", "1", "--max_steps", str(steps), "--save_steps",
-            str(INTERVAL), "--save_total_limit", "2", "--learning_rate", "1e-2", "--threads", "1", "--ddp_timeout", "20", "--resume", "auto",
-            *LAYOUTS[layout], "--output", out]
+            *[word for option in usual.items() if option[0] not in own for word in option], *own, "--output", out]
+
+
+def make_data():
+    """What some layouts read besides train.jsonl."""
+    if os.path.exists("choices.jsonl"):
+        return
+    write = lambda name, records: open(name, "w").write("".join(json.dumps(r) + "\n" for r in records))
+    write("prefs.jsonl", [{"prompt": f"oars {i}?", "chosen": f"170 {i}.", "rejected": f"7 {i}."} for i in range(40)])
+    open("plain.txt", "w").write("three banks of oars, one stroke. " * 40)
+    write("choices.jsonl", [{"context": f"oars {i}", "choices": ["170", "7"], "gold": i % 2} for i in range(6)])
 
 
 def bits(out, steps=STEPS):

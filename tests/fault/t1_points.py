@@ -11,12 +11,15 @@ import campaign as c
 sources, n_hits, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 short, planted = os.environ.get("TR_SHORT"), os.environ.get("TR_PLANT") == "1"
 STEPS, N_ROWS, N_JOBS = (12, 4, 1) if short else (48, 24, int(os.environ.get("TR_JOBS", "1")))
-text = "".join(open(f).read() for f in glob.glob(f"{sources}/**/*.c", recursive=True))
-points = sorted(set(re.findall(r'tr_failpoint\("([\w.]+)"\)', text)) | set(re.findall(r'= "(step\.\w+)"', text)))
+text = "".join(open(f).read() for f in glob.glob(f"{sources}/**/*.[ch]", recursive=True))
+points = sorted(set(re.findall(r'tr_failpoint\("([\w.]+)"\)', text)) | set(re.findall(r', "(step\.\w+)"', text)))
+assert sum(p.startswith("step.") for p in points) > 15, "the points of a step's actions are not found"
+points += ["offload.read", "offload.write"]   # one call, two names
 # Points that make a check lie instead of failing, and those of other verbs.
-points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.(shard|full_rows)|exec\.poison|gemm\.", p)]
+points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.(shard|full_rows)|exec\.poison|gemm\.|offload\.rot", p)]
+IS_NO_FAULT = {"offload.open", "offload.ring", "train.closed"}    # an error there is refused (a small disk), done without, or nothing
 AGENT = [p for p in points if p.startswith("launch.")]
-END = [p for p in points if re.fullmatch(r"train\.(before_model|after_model|before_close)", p)]
+END = [p for p in points if re.fullmatch(r"train\.(before_model|after_model|before_close|closed)", p)]
 lock = threading.Lock()
 passes = {}     # (layout, point, rank) -> how often in a start, and how often between two saves
 todo = {}       # (layout, is_end) -> [(point, rank)], shuffled, again and again
@@ -70,7 +73,7 @@ def draw(dice, layout, generation):
         point, rank = next_place(dice, layout, False, generation > 0 and not is_far)
         start, each = passes[layout, point, rank]
         hit = start + each + dice.randint(1, each) if is_far else dice.randint(1, start + each)
-        action = "kill" if rows or dice.random() < 0.8 else "error"
+        action = "kill" if rows or dice.random() < 0.8 or point in IS_NO_FAULT else "error"
         rows.append((point, rank, action, hit))
         if action == "kill" or not re.match(r"ckpt\.|file\.", point):
             break
