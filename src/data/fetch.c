@@ -7,16 +7,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { WORDS_MAX = 64, SAID_MAX = 400, NAME_TAIL = 80 };
 
@@ -124,50 +125,127 @@ static void listen_to(struct child *c)
     c->said[c->n_said] = 0;
 }
 
-static enum tr_status start(struct words *w, struct child *c)
+/* What is between fork and exec calls async-signal-safe functions only. */
+struct command {
+    char *const *argv;
+    pid_t parent;
+    int said, failed; /* pipes: its output; why it could not be started */
+    uint64_t most;    /* bytes of a file that it writes */
+};
+
+static TR_NORETURN void become(const struct command *c)
+{
+    struct rlimit file = { .rlim_cur = c->most, .rlim_max = c->most };
+    int none = open("/dev/null", O_RDONLY);
+    signal(SIGPIPE, SIG_DFL);
+    (void)setrlimit(RLIMIT_FSIZE, &file);
+    if (none >= 0 && dup2(none, 0) >= 0 && dup2(c->said, 1) >= 0 && dup2(c->said, 2) >= 0)
+        execvp(c->argv[0], c->argv);
+    int err = errno;
+    ssize_t n = write(c->failed, &err, sizeof err);
+    _exit(n == sizeof err ? 127 : 126);
+}
+
+static void end_group(int sig)
+{
+    (void)sig;
+    (void)kill(0, SIGKILL);
+}
+
+/* Stands between us and the command, and leads its process group: when we are gone, however that came, the kernel tells
+ * it, and it ends the group. The command alone could be told, but not what it has started. */
+static TR_NORETURN void guard(const struct command *c)
+{
+    int status = 0;
+    sigset_t none;
+    (void)setpgid(0, 0);
+    signal(SIGTERM, end_group);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != c->parent)
+        _exit(1);
+    pid_t pid = fork();
+    if (pid == 0)
+        become(c);
+    if (pid < 0)
+        _exit(126);
+    (void)close_range(0, UINT_MAX, 0); /* our locks are not its own */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFSIGNALED(status)) {
+        signal(WTERMSIG(status), SIG_DFL);
+        (void)raise(WTERMSIG(status));
+    }
+    _exit(WEXITSTATUS(status));
+}
+
+static enum tr_status start(struct words *w, uint64_t most, struct child *c)
 {
     enum tr_status st = TR_OK;
     char *argv[WORDS_MAX + 1] = { 0 };
-    int ends[2] = { -1, -1 };
-    posix_spawn_file_actions_t actions;
+    int said[2] = { -1, -1 }, failed[2] = { -1, -1 }, err = 0;
     for (size_t i = 0; i < w->n; i++)
         argv[i] = w->text[i].p;
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return tr_fail(TR_NOMEM, "no memory for fetch_command");
-    if (pipe2(ends, O_CLOEXEC) != 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+    if (pipe2(said, O_CLOEXEC) != 0 || pipe2(failed, O_CLOEXEC) != 0 || fcntl(said[0], F_SETFL, O_NONBLOCK) != 0)
         TR_TRY(tr_fail(TR_IO, "no pipe for fetch_command: %s", strerror(errno)));
-    int rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    rc = rc ? rc : posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    rc = rc ? rc : posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    rc = rc ? rc : posix_spawnp(&c->pid, argv[0], &actions, NULL, argv, environ);
-    if (rc != 0)
-        TR_TRY(tr_fail(TR_USAGE, "fetch_command: %s cannot be started: %s", argv[0], strerror(rc)));
-    c->fd = ends[0];
-    ends[0] = -1;
+    const struct command command = { argv, getpid(), said[1], failed[1], most };
+    c->pid = fork();
+    if (c->pid == 0)
+        guard(&command);
+    if (c->pid < 0)
+        TR_TRY(tr_fail(TR_IO, "fetch_command: no process for it: %s", strerror(errno)));
+    close(failed[1]);
+    failed[1] = -1;
+    if (read(failed[0], &err, sizeof err) == sizeof err) {
+        (void)waitpid(c->pid, NULL, 0);
+        TR_TRY(tr_fail(TR_USAGE, "fetch_command: %s cannot be started: %s", argv[0], strerror(err)));
+    }
+    c->fd = said[0];
+    said[0] = -1;
 out:
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    posix_spawn_file_actions_destroy(&actions);
+    for (int i = 0; i < 2; i++) {
+        if (said[i] >= 0)
+            close(said[i]);
+        if (failed[i] >= 0)
+            close(failed[i]);
+    }
     return st;
 }
 
+/* The whole group ends with the command, before its number is free for others: what it has left running would write on
+ * into the copy. */
 static enum tr_status await(struct child *c, int64_t limit_us, int *status)
 {
     enum { POLL_MS = 50 };
     int64_t start_us = tr_clock_us();
-    pid_t pid;
-    while ((pid = waitpid(c->pid, status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
-        if (tr_clock_us() - start_us > limit_us) {
-            kill(c->pid, SIGKILL);
-            (void)waitpid(c->pid, status, 0);
-            return tr_fail(TR_TIMEOUT, "fetch_command ran longer than %" PRId64 " s", limit_us / 1000000);
-        }
-        (void)poll(&(struct pollfd){ .fd = c->fd, .events = POLLIN }, 1, POLL_MS);
+    bool is_late = false;
+    siginfo_t ended = { 0 };
+    while (!is_late && ended.si_pid != c->pid) {
+        if (waitid(P_PID, (id_t)c->pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 && errno != EINTR)
+            return tr_fail(TR_IO, "fetch_command was lost: %s", strerror(errno));
+        is_late = tr_clock_us() - start_us > limit_us;
+        if (ended.si_pid != c->pid)
+            (void)poll(&(struct pollfd){ .fd = c->fd, .events = POLLIN }, 1, POLL_MS);
         listen_to(c);
     }
-    listen_to(c);
-    return pid == c->pid ? TR_OK : tr_fail(TR_IO, "fetch_command was lost: %s", strerror(errno));
+    (void)kill(-c->pid, SIGKILL);
+    (void)waitpid(c->pid, status, 0);
+    return is_late && ended.si_pid != c->pid
+               ? tr_fail(TR_TIMEOUT, "fetch_command ran longer than %" PRId64 " s", limit_us / 1000000)
+               : TR_OK;
+}
+
+/* A copy may take nine tenths of what is free where it goes: an address may have no end. */
+static uint64_t most_bytes(const char *path)
+{
+    char dir[TR_PATH_MAX];
+    const char *name;
+    struct statvfs v;
+    if (tr_path_split(path, dir, &name) == TR_OK && statvfs(dir, &v) == 0)
+        return (uint64_t)v.f_bavail * v.f_frsize / 10 * 9;
+    tr_error_clear();
+    return INT64_MAX;
 }
 
 static enum tr_status run(const char *command, const char *url, const char *path, int64_t limit_us)
@@ -176,10 +254,17 @@ static enum tr_status run(const char *command, const char *url, const char *path
     struct words w = { 0 };
     struct child c = { .fd = -1 };
     int status = 0;
-    char shown[2 * SAID_MAX];
+    char shown[2 * SAID_MAX], human[32];
+    struct stat info;
+    uint64_t most = most_bytes(path);
     TR_TRY(make_words(command, url, path, &w));
-    TR_TRY(start(&w, &c));
+    TR_TRY(start(&w, most, &c));
     TR_TRY(await(&c, limit_us, &status));
+    if (status != 0 && lstat(path, &info) == 0 && (uint64_t)info.st_size >= most)
+        TR_TRY(tr_fail(TR_IO,
+                       "fetch_command was ended: its copy has %s, nine tenths of what was free in %.*s; make room, or "
+                       "fetch less",
+                       tr_human_bytes(most, human, sizeof human), (int)(strrchr(path, '/') - path), path));
     if (WIFSIGNALED(status))
         TR_TRY(tr_fail(TR_IO, "fetch_command \"%s\" was killed by signal %d", command, WTERMSIG(status)));
     if (WEXITSTATUS(status) != 0)
