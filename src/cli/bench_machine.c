@@ -284,11 +284,9 @@ out:
 
 static double disk_rate(void)
 {
-    static const char name[] = ".trireme.bench";
     const int64_t bytes = 64 << 20;
     double seconds = 0;
-    bool is_ok = tr_out_remove(".", name) == TR_OK && cli_disk_write(".", name, bytes, &seconds) == TR_OK;
-    (void)tr_out_unlink(".", name);
+    bool is_ok = cli_disk_rate(".", bytes, &seconds, NULL) == TR_OK;
     tr_error_clear();
     return is_ok && seconds > 0 ? (double)bytes / seconds : 0;
 }

@@ -35,8 +35,9 @@ enum tr_status watch_screen(struct tr_watch_run *const *runs, size_t n_runs);
 enum tr_status cmd_config(const struct tr_config *cfg);
 enum tr_status cli_bench_disk(const struct tr_config *cfg);
 enum tr_status cli_bench_data(const struct tr_config *cfg);
-/* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
-enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds);
+/* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; read_s not NULL: reads them back. The
+ * file has no name, so nothing stays. */
+enum tr_status cli_disk_rate(const char *dir, int64_t bytes, double *write_s, double *read_s);
 
 /* What may be meant by a word that is no verb; NULL: nothing is like it. */
 const char *cli_verb_hint(const char *word);

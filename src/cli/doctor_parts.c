@@ -344,7 +344,6 @@ static const char *nearest_dir(const char *dir, char out[TR_PATH_MAX])
 
 void doctor_disk(struct doctor *d)
 {
-    static const char name[] = ".trireme.doctor";
     struct statvfs fs;
     char room[32], value[TEXT];
     char at[TR_PATH_MAX];
@@ -357,10 +356,8 @@ void doctor_disk(struct doctor *d)
         doctor_problem(d, READY_CHECKPOINTS, "output", value, "move it away, or name another --output");
         return;
     }
-    (void)tr_out_unlink(dir, name);
     int64_t bytes = d->is_tight ? DISK_BYTES / 16 : DISK_BYTES; /* pages that wait for the disk are memory too */
-    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_write(dir, name, bytes, &seconds);
-    (void)tr_out_unlink(dir, name);
+    enum tr_status st = left < 2 * (uint64_t)DISK_BYTES ? TR_IO : cli_disk_rate(dir, bytes, &seconds, NULL);
     double speed = seconds > 0 ? (double)bytes / seconds * 1e-6 : 0;
     if (st == TR_OK)
         doctor_fact(d, "disk", "%.400s: %s free, written and synced at %.0f MB/s", dir, room, speed);

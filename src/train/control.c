@@ -185,6 +185,8 @@ static void sign(const unsigned char key[KEY_BYTES], const char *id, const char 
 struct tr_control {
     unsigned char key[KEY_BYTES];
     char output[TR_PATH_MAX], path[TR_PATH_MAX];
+    dev_t refused_dev; /* what could not be removed is refused once, not at every step */
+    ino_t refused_ino;
 };
 
 enum tr_status tr_control_open(const char *output, struct tr_control **out)
@@ -227,7 +229,7 @@ static enum tr_status read_file(const struct tr_control *c, char text[REQUEST_MA
     enum tr_status st = TR_OK;
     int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return tr_fail(TR_IO, "%s", strerror(errno));
+        return errno == ELOOP ? tr_fail(TR_USAGE, "it is a link") : tr_fail(TR_IO, "%s", strerror(errno));
     if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
         TR_TRY(tr_fail(TR_USAGE, "it is no regular file"));
     if (s.st_uid != geteuid() && s.st_uid != 0)
@@ -274,13 +276,17 @@ out:
 
 bool tr_control_poll(struct tr_control *c, struct tr_control_request *out)
 {
-    if (!c || access(c->path, F_OK) != 0)
+    struct stat s;
+    if (!c || lstat(c->path, &s) != 0 || (s.st_ino == c->refused_ino && s.st_dev == c->refused_dev))
         return false;
     *out = (struct tr_control_request){ .action = TR_CONTROL_NONE };
     if (read_request(c, out) != TR_OK)
         (void)snprintf(out->why, sizeof out->why, "%s", tr_error_text());
     tr_error_clear();
-    (void)tr_out_unlink(c->output, NAME_REQUEST);
+    if (tr_out_unlink(c->output, NAME_REQUEST) != 0 && lstat(c->path, &s) == 0) {
+        c->refused_dev = s.st_dev;
+        c->refused_ino = s.st_ino;
+    }
     return true;
 }
 
@@ -318,9 +324,11 @@ out:
 static enum tr_status put_request(const char *output, const struct tr_str *text, double wait_s)
 {
     enum tr_status st = TR_OK;
-    char temp[64];
+    char temp[64], path[TR_PATH_MAX];
+    struct stat s;
     int fd = -1, err = 0;
     int64_t end_us = tr_clock_us() + (int64_t)(wait_s * 1e6);
+    TR_TRY(tr_path_join(path, output, NAME_REQUEST));
     TR_TRY(tr_format(temp, sizeof temp, NAME_REQUEST ".%d", (int)getpid()));
     (void)tr_out_unlink(output, temp);
     TR_TRY(tr_out_open(output, temp, TR_OUT_SECRET, &fd));
@@ -328,6 +336,8 @@ static enum tr_status put_request(const char *output, const struct tr_str *text,
     /* a link fails where the name is taken; a rename would take the place of another request */
     while ((err = tr_out_move(output, temp, NAME_REQUEST, TR_OUT_LINK)) == EEXIST && tr_clock_us() < end_us)
         usleep(20 * 1000);
+    if (err == EEXIST && lstat(path, &s) == 0 && !S_ISREG(s.st_mode))
+        TR_TRY(tr_fail(TR_USAGE, "%s stands where requests go, and is no file: remove it", path));
     if (err == EEXIST)
         TR_TRY(tr_fail(TR_TIMEOUT, "%s: another request has been waiting for %g s; does the run still make steps?",
                        output, wait_s));

@@ -45,7 +45,7 @@ KILLED = {"train": "ckpt.before_rename:kill:1", "lora": "ckpt.before_rename:kill
 
 
 def run(verb, where, env=None):
-    words = [f"cp {work}/train.jsonl {{path}} #{{url}}" if w == "FETCH" else w for w in VERBS[verb].split()]
+    words = [f"sh {work}/fetch.sh {{path}} {{url}}" if w == "FETCH" else w for w in VERBS[verb].split()]
     p = subprocess.run([trireme] + words, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
                        env={**os.environ, "XDG_CACHE_HOME": where + "/cache", **(env or {})})
     return p.returncode, p.stdout.decode(errors="replace")

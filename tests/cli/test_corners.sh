@@ -45,6 +45,15 @@ said 'does not fit'
 expect 1 "$TRIREME" plan --model large.json --machine H100 --sequence_length 128 --json
 is_json plan
 
+# A measurement of the disk that is killed leaves no file.
+mkdir disk
+"$TRIREME" bench disk --bytes_max 2G --output disk >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 500); do [ -z "$(find /proc/$pid/fd -lname '*trireme.bench*' 2>/dev/null)" ] || break; sleep 0.01; done
+kill -9 $pid
+wait $pid || true
+[ -z "$(ls -A disk)" ] || fail "left in the directory: $(ls -A disk)"
+
 # A last checkpoint that cannot be written is no success, though the model is there.
 TR_FAIL=ckpt.before_manifest:error:2 expect 70 "$TRIREME" train "${options[@]}" --save_steps 1 --output unsaved
 said 'the model is written, but the checkpoint of the last step 2 is not'

@@ -77,7 +77,17 @@ fi
 put "$(head -c 5000 /dev/zero | tr '\0' x)" 600
 refused 'at most 4096'
 ln -s /etc/passwd four/.trireme/request
-refused 'symbolic links'
+refused 'it is a link'
+ln -s nowhere four/.trireme/request # dangling
+for _ in $(seq 200); do [ -L four/.trireme/request ] || break; sleep 0.05; done
+[ ! -L four/.trireme/request ] || fail 'a dangling link stays where requests go'
+# What the run cannot remove is refused once, not at every step, and who asks is told.
+mkdir four/.trireme/request
+refused 'no regular file'
+expect 2 "$TRIREME" ctl four save --wait 1
+grep -q 'stands where requests go, and is no file: remove it' stderr || fail "$(cat stderr)"
+[ "$(grep -c 'no regular file' four/events.jsonl)" = 1 ] || fail "refused $(grep -c 'no regular file' four/events.jsonl) times"
+rmdir four/.trireme/request
 [ "$(stat -c %a four/.trireme/control-key)" = 600 ] || fail "others can read the key"
 expect 2 "$TRIREME" ctl four set weight_decay=1
 expect 2 "$TRIREME" ctl four set learning_rate=-1

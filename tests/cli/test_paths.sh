@@ -12,6 +12,7 @@ write("prefs.jsonl", [{"prompt": f"oars {i}?", "chosen": "170.", "rejected": "7.
 write("choices.jsonl", [{"context": "oars", "choices": ["170", "7"], "gold": 0}] * 2)
 write("asks.jsonl", [{"prompt": "oars"}])
 PY
+echo 'cp "$(dirname "$0")/train.jsonl" "$1"' >fetch.sh
 options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 2 --threads 1 --max_steps 2 --save_steps 1 --quiet)
 "$TRIREME" train "${options[@]}" --output trained >run.log
 "$TRIREME" train "${options[@]}" --lora_r 2 --output adapter >run.log
