@@ -89,6 +89,8 @@ enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
 enum tr_status tr_setup_packed(const struct tr_config *cfg, const char *dir, const struct tr_model *m,
                                const bool *is_frozen, uint8_t **out);
 void tr_setup_close(struct tr_setup *s);
+/* A line, with its end, about rows that are longer than the model's positions; nothing when they are not. */
+void tr_setup_note_positions(const struct tr_setup *s, struct tr_str *out);
 /* The device that was asked for; when none was and the run has one rank, the fastest that is here; else the CPU. */
 const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks);
 

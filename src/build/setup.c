@@ -472,6 +472,16 @@ enum tr_status tr_setup_open_text(const struct tr_config *cfg, const struct tr_t
     return open_setup(&(struct ask){ .cfg = cfg, .use = TR_USE_TEXT, .rank = -1, .text = text, .config = config }, out);
 }
 
+void tr_setup_note_positions(const struct tr_setup *s, struct tr_str *out)
+{
+    const struct tr_model *m = s->model ? s->model : s->eval_model;
+    if (s->sequence_length > m->hp.max_positions)
+        tr_str_addf(out,
+                    "sequence_length %" PRId64 " is beyond the %" PRId64
+                    " positions that config.json gives the model\n",
+                    s->sequence_length, m->hp.max_positions);
+}
+
 void tr_setup_close(struct tr_setup *s)
 {
     if (!s)

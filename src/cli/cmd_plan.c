@@ -236,6 +236,8 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         if (k == 0) {
             TR_TRY(add_known(cfg, &out));
             TR_TRY(add_adapter(cfg, s[0], &out));
+            if (!cfg->json && cfg->show == TR_SHOW_NONE)
+                tr_setup_note_positions(s[0], &out);
         }
         show(cfg, s[k], &out);
         if (cfg->show == TR_SHOW_NONE && !cfg->json)

@@ -104,6 +104,8 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
     struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000, { 0 } };
     struct tr_eval_watch watch = { cfg->quiet ? NULL : tell_eval, cfg->json ? add_item : NULL, &clock };
     enum tr_status st = tr_eval(cfg, &watch, &r);
+    if (st == TR_OK && r.is_first && r.note[0])
+        fprintf(stderr, "%s", r.note);
     if (st == TR_OK && cfg->json && r.is_first)
         print_eval_json(&r, &clock.items);
     else if (st == TR_OK && r.is_first)

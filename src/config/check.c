@@ -117,6 +117,11 @@ static bool is_default(struct loader *l, const char *name)
     return is_same;
 }
 
+bool tr_loader_is_chosen(struct loader *l, const char *name)
+{
+    return l->c->origins[row_of(l, name)].level > LEVEL_RUN && !is_default(l, name);
+}
+
 #define ON(kind) (1u << TR_LR_##kind)
 /* The schedules that read an option. */
 static const struct {
@@ -216,8 +221,6 @@ static void check_schedule(struct loader *l)
                 l, "%s has no effect with lr_scheduler_type %s%s", name, word,
                 kind == TR_LR_CONSTANT && strcmp(name, "warmup_steps") == 0 ? "; constant_with_warmup has one" : "");
     }
-    if (c->optim != TR_OPTIM_SGD && c->momentum > 0)
-        tr_loader_notice(l, "momentum has no effect with optim %s", tr_config_word("optim", (int)c->optim));
 }
 
 /* Options that only a new adapter has; model_base is for one that is read. */
@@ -405,93 +408,6 @@ static void choose_preference_rate(struct loader *l)
     mark_derived(l, "learning_rate", "that of preference training");
 }
 
-/* ---- options without effect: accepted, because one file may serve many layouts, and said once ---- */
-
-static bool has_one_data_rank(const struct tr_config *c)
-{
-    return c->dp == 1;
-}
-
-static bool has_no_shards(const struct tr_config *c)
-{
-    return c->zero == 0;
-}
-
-static bool reduces_once_anyway(const struct tr_config *c)
-{
-    return c->dp == 1 || c->zero < 2 || c->gradient_accumulation_steps == 1;
-}
-
-static bool has_one_stage(const struct tr_config *c)
-{
-    return c->pp == 1;
-}
-
-static bool has_whole_rows(const struct tr_config *c)
-{
-    return c->cp == 1;
-}
-
-static bool has_whole_matrices(const struct tr_config *c)
-{
-    return c->tp == 1;
-}
-
-/* Parameters that learn go to the host with their optimizer state. */
-static bool keeps_all_params(const struct tr_config *c)
-{
-    return c->finetuning_type == TR_TUNING_FULL && c->trainable.n + c->frozen.n == 0 &&
-           (c->offload_optimizer != TR_OFFLOAD_CPU || c->offload_param != TR_OFFLOAD_CPU || (c->zero > 0 && c->dp > 1));
-}
-
-static bool offloads_nothing(const struct tr_config *c)
-{
-    return c->offload_optimizer == TR_OFFLOAD_NONE && c->offload_param == TR_OFFLOAD_NONE;
-}
-
-static bool is_a_new_run(const struct tr_config *c)
-{
-    return strcmp(c->resume_from_checkpoint, "none") == 0;
-}
-
-/* Searches and tables are not asked at all. */
-static bool plans_this_layout(TR_UNUSED const struct tr_config *c)
-{
-    return true;
-}
-
-static const struct {
-    const char *name;
-    bool (*is_idle)(const struct tr_config *c);
-    const char *with;
-} idle_options[] = {
-    { "zero", has_one_data_rank, "dp 1" },
-    { "hybrid_shard", has_no_shards, "zero 0" },
-    { "sync", reduces_once_anyway, "one data-parallel rank, zero below 2 or one micro-batch" },
-    { "reduce_dtype", has_one_data_rank, "dp 1" },
-    { "pp_schedule", has_one_stage, "pp 1" },
-    { "pp_chunks", has_one_stage, "pp 1" },
-    { "cp_mode", has_whole_rows, "cp 1" },
-    { "sp", has_whole_matrices, "tp 1" },
-    { "gpus", plans_this_layout,
-      "a layout that is given: add --search for the best one, or give yours by --dp, --tp, --pp" },
-    { "offload_param", keeps_all_params,
-      "finetuning_type full unless offload_optimizer is cpu and zero 0: parameters that learn go with their state" },
-    { "offload_share", offloads_nothing, "offload_optimizer none and offload_param none" },
-    { "allow_change", is_a_new_run, "a new run; it is about a resume" },
-};
-
-/* A search of layouts chooses the sizes of axes itself. */
-static void check_effects(struct loader *l)
-{
-    const struct tr_config *c = &l->c->pub;
-    for (size_t i = 0; i < TR_COUNT_OF(idle_options) && !c->search && !c->table; i++) {
-        const char *name = idle_options[i].name;
-        if (tr_option_find(c->verb, name) && is_given(l, name) && !is_default(l, name) && idle_options[i].is_idle(c))
-            tr_loader_notice(l, "%s has no effect with %s", name, idle_options[i].with);
-    }
-}
-
 /* A schedule that is not used is not opened; its name is checked all the same. */
 static void check_schedule_name(struct loader *l)
 {
@@ -527,7 +443,7 @@ static void check_mesh(struct loader *l)
     (void)check_legal(l, TR_LEGAL_OFFLOAD_ZERO);
     check_schedule_name(l);
     check_offload(l);
-    check_effects(l);
+    tr_loader_idle(l);
 }
 
 static void require(struct loader *l, bool is_there, const char *name, const char *what)

@@ -117,6 +117,9 @@ void tr_loader_give(struct loader *l, const struct given *g);
 void tr_loader_file(struct loader *l, const char *path);
 void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n);
 void tr_loader_check(struct loader *l); /* cross-field */
+void tr_loader_idle(struct loader *l);  /* options without effect */
+/* Was the option given, with another value than its default, and not by the run that a verb looks at? */
+bool tr_loader_is_chosen(struct loader *l, const char *name);
 const struct tr_import_target *tr_loader_target(struct loader *l);
 void tr_loader_foreign(struct loader *l, const char *const *files, size_t n_files);
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv);

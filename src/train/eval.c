@@ -167,6 +167,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     enum tr_status st = TR_OK;
     struct tr_setup *s = NULL;
     struct tr_engine g = { 0 };
+    struct tr_str note = { 0 };
     *out = (struct tr_eval_result){ 0 };
     if (tr_pair_needs_reference(tr_config_pair(cfg).loss))
         TR_TRY(tr_fail(TR_USAGE,
@@ -183,7 +184,10 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     TR_TRY(eval_data(cfg, &g, watch, out));
     TR_TRY(eval_choices(cfg, &g, watch, &out->choices));
     out->is_first = tr_mesh_is_first(g.mesh);
+    tr_setup_note_positions(s, &note);
+    (void)snprintf(out->note, sizeof out->note, "%s", note.n && tr_str_ok(&note) ? note.p : "");
 out:
+    tr_str_release(&note);
     tr_engine_close(&g);
     return st;
 }

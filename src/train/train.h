@@ -34,6 +34,7 @@ struct tr_eval_result {
     int64_t tokens; /* or pairs; 0: there is no data, and no loss */
     struct tr_event_pairs pairs;
     struct tr_event_choices choices;
+    char note[160]; /* a line about the rows, or "" */
 };
 /* The means of n pairs, or of n answers with labels, from their sums (enum tr_metric). */
 struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum[TR_METRICS], int64_t n, double kl);

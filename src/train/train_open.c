@@ -456,13 +456,10 @@ static enum tr_status report_inputs(struct tr_trainer *t)
                           t->s->model->vocab_was, t->s->model->hp.vocab));
         tr_observe_message(t->ob, text);
     }
-    if (t->s->sequence_length > t->s->model->hp.max_positions) {
-        TR_PASS(tr_format(text, sizeof text,
-                          "sequence_length %" PRId64 " is beyond the %" PRId64
-                          " positions that config.json gives the model",
-                          t->s->sequence_length, t->s->model->hp.max_positions));
-        tr_observe_message(t->ob, text);
-    }
+    struct tr_str note = { 0 };
+    tr_setup_note_positions(t->s, &note);
+    show_notes(t, &note);
+    tr_str_release(&note);
     if (t->first_step > 0) {
         TR_PASS(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_message(t->ob, text);

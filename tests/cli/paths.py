@@ -39,7 +39,7 @@ VERBS = {  # what it writes goes into ./out, or stays in .
                f"--sample_prompts {work}/asks.jsonl --max_new_tokens 2 --eval_choices {work}/choices.jsonl --load_best_model_at_end --logging_steps 1 --output out",
 }
 # What lives only while a run does.
-PASSING = {"train": ["out/.trireme/control-key", "out/.trireme/request", "out/control.json"]}
+PASSING = {"train": ["out/.trireme/control-key", "out/.trireme/request", "out/control.json"], "disk": [".trireme.bench"]}
 # A save that is killed before its rename leaves the directory of that moment.
 KILLED = {"train": "ckpt.before_rename:kill:1", "lora": "ckpt.before_rename:kill:1", "launch": "ckpt.before_rename:kill:1:0"}
 
@@ -88,8 +88,6 @@ def list_names(verb):
         run(verb, where, {"TR_FAIL": KILLED[verb]})
         names |= names_below(where)
     names |= set(PASSING.get(verb, []))
-    if verb == "disk":
-        names |= {".trireme.bench"}  # removed at the end
     if verb == "check":
         names |= {"out/.trireme-check-0", "out/.trireme-check-0.tmp"}
     return sorted(names - {"out", "cache", "cache/trireme"})  # these the user has chosen: links there are followed

@@ -164,6 +164,14 @@ expect 2 "$TRIREME" train "${options[@]}" --output plain.txt
 said 'output plain.txt is a file'
 expect 0 "$TRIREME" train "${options[@]}" --sequence_length 256 --output long
 said 'sequence_length 256 is beyond the 128 positions'
+for words in 'plan --model model' 'eval --model model --data train.jsonl --threads 1' 'eval --model model --choices choices.jsonl --threads 1' \
+    'data check --model model --data train.jsonl --threads 1'; do
+    echo '{"context": "oars", "choices": ["170", "7"], "gold": 0}' >choices.jsonl
+    expect 0 "$TRIREME" $words --sequence_length 256
+    said 'sequence_length 256 is beyond the 128 positions'
+    expect 0 "$TRIREME" $words --sequence_length 128
+    ! grep -q 'is beyond' stdout stderr || fail "$words: $(cat stdout stderr)"
+done
 
 # Nothing from a file reaches a terminal raw.
 name=$(printf 'evil\033]0;owned\007.json')

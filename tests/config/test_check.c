@@ -86,7 +86,7 @@ static void values_without_effect_are_notices(void **state)
 {
     (void)state;
     assert_int_equal(load("--momentum 0.9 --decay_steps 5 --sp"), TR_OK);
-    assert_non_null(strstr(tr_config_notices(cfg), "momentum has no effect with optim adamw\n"));
+    assert_non_null(strstr(tr_config_notices(cfg), "momentum has no effect with optim adamw; it is of sgd\n"));
     assert_non_null(strstr(tr_config_notices(cfg), "decay_steps has no effect with lr_scheduler_type linear\n"));
     assert_non_null(strstr(tr_config_notices(cfg), "sp has no effect with tp 1\n"));
     assert_int_equal(load("--zero 2 --sync last --cp_mode ulysses --pp_schedule gpipe"), TR_OK);
@@ -101,6 +101,51 @@ static void values_without_effect_are_notices(void **state)
     assert_int_equal(load("--pp_schedule nonsense"), TR_USAGE);
     assert_int_equal(load("--momentum 0.9 --optim sgd"), TR_OK);
     assert_string_equal(tr_config_notices(cfg), "");
+}
+
+static void an_option_without_its_partner_is_a_notice(void **state)
+{
+    /* what has no effect | beside which it has one */
+    static const char *const pairs[][2] = {
+        { "--sdc_check", "--tp 2" },
+        { "--replica_check_steps 5", "--dp 2" },
+        { "--comm shm", "--pp 2" },
+        { "--muon_momentum 0.5", "--optim muon" },
+        { "--adafactor_relative_step", "--optim adafactor" },
+        { "--adam_beta1 0.5 --optim sgd", "--optim lion" },
+        { "--adam_epsilon 1e-3 --optim lion", "--optim adamw_8bit" },
+        { "--warmup_type cosine", "--warmup_steps 3" },
+        { "--bnb_4bit_quant_type fp4", "--load_in_4bit --lora_r 4" },
+        { "--offload_share 0.5", "--offload_optimizer cpu" },
+        { "--offload_activations", "--recompute block" },
+        { "--profile_steps 3", "--profile 2" },
+        { "--run_name x", "--report_to tensorboard" },
+        { "--temperature 1", "--sample_prompts p.txt" },
+        { "--max_new_tokens 5", "--sample_prompts p.txt" },
+        { "--max_eval_samples 3", "--eval_data e.jsonl" },
+        { "--eval_delay 1", "--eval_split 0.1" },
+        { "--sample_prompts p.txt --eval_strategy no", "--eval_strategy steps" },
+        { "--early_stopping_threshold 0.1", "--early_stopping_patience 2 --eval_data e.jsonl --eval_steps 1" },
+        { "--save_keep_every 5", "--save_total_limit 2" },
+        { "--nonfinite_budget 7 --nonfinite stop", "--nonfinite skip" },
+        { "--fetch_command x", "--data s3://b/a.jsonl" },
+    };
+    char text[256];
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(pairs); i++) {
+        (void)snprintf(text, sizeof text, "%.*s has no effect ", (int)strcspn(pairs[i][0] + 2, " "), pairs[i][0] + 2);
+        assert_int_equal(load(pairs[i][0]), TR_OK);
+        if (!strstr(tr_config_notices(cfg), text))
+            fail_msg("%s: no \"%s\" in \"%s\"", pairs[i][0], text, tr_config_notices(cfg));
+        char both[256];
+        const char *more = strstr(pairs[i][0] + 2, " --"); /* takes the effect away, so it goes */
+        size_t n = more ? (size_t)(more - pairs[i][0]) : strlen(pairs[i][0]);
+        (void)snprintf(both, sizeof both, "%.*s %s", (int)n, pairs[i][0], pairs[i][1]);
+        if (load(both) != TR_OK)
+            fail_msg("%s: %s", both, tr_error_text());
+        if (strstr(tr_config_notices(cfg), text))
+            fail_msg("%s: %s", both, tr_config_notices(cfg));
+    }
 }
 
 static void the_mesh_must_be_possible(void **state)
@@ -124,8 +169,11 @@ static void data_seed_follows_seed_until_it_is_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_two_batch_sizes_give_the_third),       cmocka_unit_test(steps_are_counts_or_shares),
-        cmocka_unit_test(values_without_effect_are_notices),        cmocka_unit_test(the_mesh_must_be_possible),
+        cmocka_unit_test(any_two_batch_sizes_give_the_third),
+        cmocka_unit_test(steps_are_counts_or_shares),
+        cmocka_unit_test(values_without_effect_are_notices),
+        cmocka_unit_test(an_option_without_its_partner_is_a_notice),
+        cmocka_unit_test(the_mesh_must_be_possible),
         cmocka_unit_test(data_seed_follows_seed_until_it_is_given),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);
