@@ -181,7 +181,8 @@ static enum tr_status put_config(const struct trackio *t, const struct tr_track_
 static enum tr_status open_trackio(const struct tr_track_run *run, void **sink, int64_t *from, struct tr_str *place)
 {
     enum tr_status st = TR_OK;
-    char dir[TR_PATH_MAX];
+    char dir[TR_PATH_MAX], parent[TR_PATH_MAX];
+    const char *name;
     int64_t last = 0;
     struct trackio *t = calloc(1, sizeof *t);
     if (!t)
@@ -190,6 +191,8 @@ static enum tr_status open_trackio(const struct tr_track_run *run, void **sink, 
     t->name = run->name;
     TR_TRY(path_of(dir, t->path));
     TR_TRY(tr_mkdirs(dir));
+    TR_TRY(tr_path_split(t->path, parent, &name));
+    TR_TRY(tr_out_check(parent, name)); /* the directory is the user's own and may be a link, the file is not */
     if (sql.open(t->path, &t->db, SQL_OPEN, NULL) != SQL_OK)
         TR_TRY(fail_at(t));
     (void)sql.busy(t->db, WAIT_MS);

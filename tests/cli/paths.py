@@ -90,7 +90,8 @@ def list_names(verb):
     names |= set(PASSING.get(verb, []))
     if verb == "check":
         names |= {"out/.trireme-check-0", "out/.trireme-check-0.tmp"}
-    return sorted(names - {"out", "cache", "cache/trireme"})  # these the user has chosen: links there are followed
+    chosen = {"out", "cache", "cache/trireme", "cache/huggingface", "cache/huggingface/trackio"}    # by the user: links there are followed
+    return sorted(names - chosen)
 
 
 def one(verb, name, kind):
