@@ -476,10 +476,9 @@ void tr_setup_note_positions(const struct tr_setup *s, struct tr_str *out)
 {
     const struct tr_model *m = s->model ? s->model : s->eval_model;
     if (s->sequence_length > m->hp.max_positions)
-        tr_str_addf(out,
-                    "sequence_length %" PRId64 " is beyond the %" PRId64
-                    " positions that config.json gives the model\n",
-                    s->sequence_length, m->hp.max_positions);
+        tr_str_addf(
+            out, "sequence_length %" PRId64 " is beyond the %" PRId64 " positions that config.json gives the model\n",
+            s->sequence_length, m->hp.max_positions);
 }
 
 void tr_setup_close(struct tr_setup *s)

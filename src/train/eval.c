@@ -38,7 +38,7 @@ struct rows {
     const struct tr_data *d;
     uint64_t first, end;
     bool are_mismatched, is_step; /* is_step: what a step measures, which is short and not cut */
-    int64_t n; /* of a batch */
+    int64_t n;                    /* of a batch */
     void *mem;
     const struct tr_eval_watch *watch; /* may be NULL */
 };

@@ -38,7 +38,7 @@ struct tr_trainer {
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
-    bool save_hangs; /* after close: a thread in the disk may still use this and what the stages have left */
+    bool save_hangs;            /* after close: a thread in the disk may still use this and what the stages have left */
     struct tr_choices *choices; /* NULL: the run has no eval_choices */
     struct tr_sampler *sampler; /* NULL: the run has no sample_prompts */
     struct tr_control *control; /* NULL: no requests are taken, or another rank takes them */

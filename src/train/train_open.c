@@ -531,8 +531,8 @@ static void close_loader(struct tr_trainer *t)
 }
 
 /* Stages are opened in this order and closed in reverse. A close is safe on a stage that was not opened. The event
- * `start` reports how long each stage took. A replay writes nothing, and leaves out the stages that do. What a save uses
- * stays when one hangs in the disk, until the process has ended: its thread may go on at any moment. */
+ * `start` reports how long each stage took. A replay writes nothing, and leaves out the stages that do. What a save
+ * uses stays when one hangs in the disk, until the process has ended: its thread may go on at any moment. */
 enum { RUNS = 1 << TR_TRAINER_RUNS, REPLAYS = 1 << TR_TRAINER_REPLAYS, ALWAYS = RUNS | REPLAYS };
 static const struct {
     const char *name;
