@@ -25,6 +25,7 @@ struct out_place {
     int fd;
     const char *last;
     size_t n_seen; /* bytes of the name that were walked: the part that failed is their last one */
+    bool is_odd;   /* the name, or a part of it, is none */
 };
 
 static bool is_link(int dir_fd, const char *part)
@@ -61,14 +62,20 @@ static bool enter(const char *dir, const char *name, bool makes, struct out_plac
             memcpy(part, p->last, n);
             part[n] = 0;
         }
-        TR_BUG_ON(n >= sizeof part || !tr_name_is_plain(part));
+        p->is_odd = n >= sizeof part || !tr_name_is_plain(part);
+        if (p->is_odd)
+            break;
         p->fd = step_into(p->fd, part, makes);
     }
     if (p->fd < 0)
         return false;
     p->n_seen = strlen(name);
-    TR_BUG_ON(!tr_name_is_plain(p->last));
-    return true;
+    p->is_odd = p->is_odd || !tr_name_is_plain(p->last);
+    if (p->is_odd) /* a user may have chosen it */
+        close(p->fd);
+    p->fd = p->is_odd ? -1 : p->fd;
+    errno = p->is_odd ? EINVAL : errno;
+    return !p->is_odd;
 }
 
 static void leave(struct out_place *p)
@@ -90,7 +97,11 @@ static enum tr_status fail_at(const char *verb, const char *dir, const char *nam
                        "%s/%.*s is a link, and links beneath an output directory are not followed; move what it leads "
                        "to here, or remove the link",
                        dir, n, name);
-    char path[TR_PATH_MAX];
+    char path[TR_PATH_MAX], shown[300];
+    if (p->is_odd)
+        return tr_fail(TR_USAGE,
+                       "\"%s\" is no name for a file in %s: it has 1 to 255 bytes, none of them a control byte",
+                       tr_escape(name, shown, sizeof shown), dir);
     (void)snprintf(path, sizeof path, "%s%s%.*s", dir, slash, n, name);
     errno = err;
     return tr_file_fail(verb, path);
@@ -175,7 +186,7 @@ enum tr_status tr_out_check(const char *dir, const char *name)
     int err = is_there && is_link(p.fd, p.last) ? ELOOP : is_there ? 0 : errno;
     leave(&p);
     errno = err;
-    return err == ELOOP ? fail_at("use", dir, name, &p) : TR_OK;
+    return err == ELOOP || p.is_odd ? fail_at("use", dir, name, &p) : TR_OK;
 }
 
 /* ---- removing ---- */
@@ -243,6 +254,7 @@ enum tr_status tr_remove_tree(const char *path)
 int tr_out_move(const char *dir, const char *from, const char *to, enum tr_out_move how)
 {
     struct out_place a, b = { .fd = -1 };
+    struct stat s;
     int err = 0;
     if (!enter(dir, from, false, &a) || !enter(dir, to, false, &b))
         err = errno;
@@ -250,6 +262,9 @@ int tr_out_move(const char *dir, const char *from, const char *to, enum tr_out_m
         err = linkat(a.fd, a.last, b.fd, b.last, 0) == 0 ? 0 : errno;
     else if (how == TR_OUT_EXCHANGE)
         err = renameat2(a.fd, a.last, b.fd, b.last, RENAME_EXCHANGE) == 0 ? 0 : errno;
+    else if (fstatat(b.fd, b.last, &s, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(s.st_mode) && !S_ISLNK(s.st_mode) &&
+             !S_ISDIR(s.st_mode))
+        err = EEXIST; /* a device, which a user may have named */
     else
         err = renameat(a.fd, a.last, b.fd, b.last) == 0 ? 0 : errno;
     leave(&a);

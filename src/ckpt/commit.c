@@ -58,19 +58,22 @@ static enum tr_status open_lock(const char *output_dir, int *out)
     return st == TR_OK ? TR_OK : tr_fail_at(TR_USAGE, "output_dir is not writable: ");
 }
 
-/* A rank of an older generation of this job has it: waited for a while, then left behind with its file (C12). */
+/* A process that was killed lets go a moment later, when the kernel has taken its memory back: a start right after it
+ * waits for that. A rank of an older generation of this job is waited for longer, then left behind with its file (C12).
+ */
 static enum tr_status break_lock(const char *output_dir, const char *path, int *fd)
 {
-    enum { TRIES = 100, TRY_US = 20000 };
+    enum { TRIES = 50, TRY_US = 20000 };
     char holder[256] = "";
     read_holder(*fd, holder, sizeof holder);
-    if (!tr_fence_is_older(output_dir, holder))
-        return refuse_locked(*fd, output_dir);
-    for (int i = 0; i < TRIES; i++) {
+    bool is_older = tr_fence_is_older(output_dir, holder);
+    for (int i = 0; i < TRIES << is_older; i++) {
         usleep(TRY_US);
         if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
             return TR_OK;
     }
+    if (!is_older)
+        return refuse_locked(*fd, output_dir);
     close(*fd);
     *fd = -1;
     int err = tr_out_unlink(output_dir, TR_NAME_LOCK);

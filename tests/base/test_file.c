@@ -287,6 +287,30 @@ static void nothing_is_made_through_a_link(void **state)
     assert_content(in_root("outside/g"), "new");
 }
 
+static void a_name_that_is_none_is_refused(void **state)
+{
+    static const char *const bad[] = { "", ".", "..", "a\nb", "\033[2J", "../a", "a/../b", "a//b", "/a", "a/" };
+    char longest[400];
+    int fd = -1;
+    (void)state;
+    assert_int_equal(tr_out_mkdir(root, "a"), TR_OK);
+    memset(longest, 'x', sizeof longest);
+    longest[300] = 0;
+    for (size_t i = 0; i <= TR_COUNT_OF(bad); i++) {
+        const char *name = i < TR_COUNT_OF(bad) ? bad[i] : longest;
+        for (int how = TR_OUT_NEW; how <= TR_OUT_SHARE; how++)
+            assert_int_equal(tr_out_open(root, name, (enum tr_out)how, &fd), TR_USAGE);
+        if (!strstr(tr_error_text(), "is no name for a file in "))
+            fail_msg("%zu: %s", i, tr_error_text());
+        assert_null(strchr(tr_error_text(), '\033'));
+        assert_int_equal(tr_out_write(root, name, "x", 1), TR_USAGE);
+        assert_int_equal(tr_out_mkdir(root, name), TR_USAGE);
+        assert_int_equal(tr_out_check(root, name), TR_USAGE);
+        assert_int_equal(tr_out_remove(root, name), TR_USAGE);
+        assert_int_not_equal(tr_out_unlink(root, name), 0);
+    }
+}
+
 static void a_file_with_a_second_name_is_not_written_on(void **state)
 {
     int fd = -1;
@@ -297,6 +321,8 @@ static void a_file_with_a_second_name_is_not_written_on(void **state)
     assert_int_equal(tr_out_open(root, "second", TR_OUT_SHARE, &fd), TR_USAGE);
     assert_int_equal(mkfifo(in_root("pipe"), 0600), 0);
     assert_int_equal(tr_out_open(root, "pipe", TR_OUT_SHARE, &fd), TR_USAGE); /* and does not wait */
+    assert_int_equal(tr_out_write(root, "pipe", "new", 3), TR_USAGE);
+    assert_int_equal(tr_out_move(root, "second", "pipe", TR_OUT_RENAME), EEXIST); /* nor is a device replaced */
     assert_int_equal(tr_out_write(root, "second", "new", 3), TR_OK); /* replaced: the first name keeps its own */
     assert_content(in_root("first"), "safe");
 }
@@ -337,6 +363,7 @@ int main(void)
         cmocka_unit_test(mkdirs_makes_parents_and_is_repeatable),
         cmocka_unit_test(remove_tree_never_follows_links),
         cmocka_unit_test(nothing_is_made_through_a_link),
+        cmocka_unit_test(a_name_that_is_none_is_refused),
         cmocka_unit_test(a_file_with_a_second_name_is_not_written_on),
         cmocka_unit_test(names_are_moved_exchanged_and_linked_beneath),
     };

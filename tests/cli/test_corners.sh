@@ -221,6 +221,16 @@ wait $torn || rc=$?
 [ $rc = 0 ] || fail "torn after it was verified: exit $rc: $(cat torn.log)"
 grep -q 'resuming after step 1' torn.log || fail "it does not go on from the checkpoint before: $(cat torn.log)"
 
+# A run that was killed lets go of its directory a moment later: a start right after it waits for that.
+mkdir held
+python3 -c 'import fcntl, time
+f = open("held/.trireme.lock", "w")
+fcntl.flock(f, fcntl.LOCK_EX)
+open("is_held", "w")
+time.sleep(0.6)' &
+while [ ! -e is_held ]; do sleep 0.01; done
+expect 0 "$TRIREME" train "${options[@]}" --output held
+
 # A second launch into a live run is refused and leaves no trace there.
 TR_FAIL=train.before_step:delay60000:2 "$TRIREME" launch train "${options[@]}" --max_steps 4 --quiet --output live >live.log 2>&1 &
 live=$!

@@ -72,6 +72,11 @@ read_back late
 expect 0 env WANDB_DIR="$PWD/file" TRACKIO_DIR="$PWD/file" "$TRIREME" train --model model --data train.jsonl --output lost --sequence_length 32 \
     --per_device_train_batch_size 2 --max_steps 3 --threads 1 --report_to wandb,trackio --metrics_file "$PWD/absent/x.prom"
 [ "$(grep -c 'this tracker is off from here on, training goes on' stdout)" = 3 ] || { cat stdout; fail "three trackers were lost, and not each is named once"; }
+for name in .. "$(printf 'a\033b.prom')"; do
+    expect 0 "$TRIREME" train --model model --data train.jsonl --output odd --sequence_length 32 --per_device_train_batch_size 2 --max_steps 2 --threads 1 --metrics_file "$name"
+    grep -q 'is no name for a file' stdout || fail "metrics_file $name: $(cat stdout stderr)"
+    rm -rf odd
+done
 WANDB_MODE=disabled expect 0 train off --max_steps 2
 [ ! -e off/wandb ] || fail "WANDB_MODE=disabled was not obeyed"
 
