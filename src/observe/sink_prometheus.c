@@ -233,10 +233,13 @@ static enum tr_status open_prometheus(const struct tr_track_run *run, void **sin
 {
     enum tr_status st = TR_OK;
     const char *name;
+    char shown[300];
     struct prometheus *p = calloc(1, sizeof *p);
     if (!p)
         return tr_fail(TR_NOMEM, "no memory");
     TR_TRY(tr_path_split(run->metrics_file, p->dir, &name));
+    if (!tr_name_is_plain(name))
+        TR_TRY(tr_fail(TR_USAGE, "\"%s\" is no name for a file", tr_escape(name, shown, sizeof shown)));
     TR_TRY(tr_format(p->name, sizeof p->name, "%s", name));
     TR_TRY(tr_format(p->temp, sizeof p->temp, "%s.tmp-%d", name, (int)getpid()));
     *from = 0;

@@ -77,7 +77,7 @@ def make_good():
     os.remove("parts/model.safetensors")
     json.dump({"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 20, "eos_token_id": [256], "max_new_tokens": 4}, open("model/generation_config.json", "w"))
     train = ["train", "--model", "model", "--data", "train.jsonl", *SMALL, "--train_batch_size", "2", "--quiet", "--data_proof", "none"]
-    run_good(*train, "--max_steps", "4", "--save_steps", "2", "--logging_steps", "1", "--output", "run")
+    run_good(*train, "--max_steps", "4", "--save_steps", "2", "--logging_steps", "1", "--grad_norm_steps", "1", "--output", "run")
     run_good(*train, "--max_steps", "1", "--lora_r", "2", "--lora_target_modules", "q_proj,down_proj", "--output", "lora")
     run_good("ckpt", "export", "run/checkpoint-4", "--to", "bnb-4bit:double", "--output", "bnb")
     shutil.copytree("model", "pair")
@@ -93,6 +93,8 @@ def make_good():
     open("order.txt", "w").write("rank 0: F0 F1 B0 B1\nrank 1: F0 B0 F1 B1\n")
     open("machine.yaml", "w").write("base: H100\nprice: 2.5\nmemory_gib: 80\nmemory_gbps: 3000\ntflops: 800\nfast_gbps: 450\nslow_gbps: 50\n")
     make_later()
+    json.dump({"overrides": [{"step": 2, "key": "learning_rate", "value": 1e-3}]}, open("run/control.json", "w"))
+    open("replayed.json", "w").write(subprocess.run([TRIREME, "replay", "run", "--step", "3", "--json"], check=True, stdout=subprocess.PIPE).stdout.decode().splitlines()[-1])
     run_good("data", "check", "--model", "model", "--data", "train.jsonl", *SMALL)
     cache = [f"{d}/{f}" for d, _, names in os.walk(os.environ["XDG_CACHE_HOME"]) for f in names if f.endswith(".trtok")]
     shutil.copy(cache[0], "tokens.trtok")
@@ -141,6 +143,7 @@ evaluate = lambda model: ["eval", "--model", model, "--data", "train.jsonl", *SM
 generate = lambda model: ["generate", "--model", model, "--prompt", "oars", "--max_new_tokens", "2", "--threads", "1"]
 resume = ["train", "--model", "model", "--data", "train.jsonl", *SMALL, "--train_batch_size", "2", "--data_proof", "none", "--max_steps", "5", "--save_steps", "0",
           "--resume_from_checkpoint", "auto", "--allow_change", "schedule_steps", "--output", "run"]
+export = lambda model, form: ["ckpt", "export", model, "--to", form, "--rows", "0", "--output", "x"]
 once = lambda data, *more: ["train", "--model", "model", "--data", data, *SMALL, "--train_batch_size", "2", "--max_steps", "1", "--save_steps", "0", "--output", "once", *more]
 foreign = lambda name, mutate: ("foreign file", f"foreign/{name}", mutate, "model foreign", [["config", "import", f"foreign/{name}"], ["config", "import", f"foreign/{name}", "--json"],
                                                                                          ["config", "show", "--config", f"foreign/{name}"]])
@@ -202,6 +205,19 @@ CASES = [
     ("config.json", "vision/config.json", m.json_file, "vision", [["plan", "--model", "vision", "--sequence_length", "32"], ["plan", "--legal", "--model", "vision"]]),
     ("safetensors", "vision/model.safetensors", m.safetensors, "vision", [["ckpt", "diff", "vision", "vision"]]),
     ("hub name", "hub/models--org--name/refs/main", m.raw, "hub", [["plan", "--model", "org/name", "--sequence_length", "32"]]),
+    ("tokenizer.json", "model/tokenizer.json", m.tokenizer, "model", [export("model", "gguf:f16"), export("model", "ollama")]),
+    ("tokenizer.json", "TOKENIZER", m.tokenizer, "model", [export("model", "gguf:f16")]),
+    ("config.json", "model/config.json", m.json_file, "model", [export("model", "gguf:q8_0"), export("model", "bnb-4bit")]),
+    ("safetensors", "model/model.safetensors", m.safetensors, "model", [export("model", "gguf:q8_0"), export("model", "bnb-4bit"), export("model", "gguf:bf16")]),
+    ("chat template", "talk/chat_template.jinja", m.template, "talk", [export("talk", "ollama"), generate("talk")]),
+    ("generation_config.json", "model/generation_config.json", m.json_file, "model", [export("model", "ollama"), once("train.jsonl")]),
+    ("adapter_config.json", "lora/adapter_config.json", m.json_file, "lora model", [export("lora", "vllm"), export("lora", "peft"), once("train.jsonl", "--model_base", "model")]),
+    ("checkpoint", "run/control.json", m.json_file, "run model", [resume]),
+    ("events.jsonl", "run/grad_norms.jsonl", m.lines, "run model", [["watch", "run", "--html", "page.html"], resume]),
+    ("checkpoint", "run/checkpoint-4/trireme/manifest.json", m.json_file, "run model", [["ckpt", "reshard", "run/checkpoint-4", "--output", "x"], ["ckpt", "prune", "run", "--save_total_limit", "1"],
+                                                                                        ["ckpt", "diff", "run/checkpoint-4", "run/checkpoint-4"]]),
+    ("checkpoint", "run/checkpoint-4/trireme/optim-0000-of-0001.safetensors", m.safetensors, "run model", [["ckpt", "reshard", "run/checkpoint-4", "--output", "x"]]),
+    ("run file", "replayed.json", m.json_file, "run model", [["replay", "run", "--step", "3", "--against", "replayed.json"]]),
     ("pipeline schedule", "order.txt", m.words, "model", [["plan", "--model", "model", "--pp", "2", "--pp_schedule", "order.txt", "--gradient_accumulation_steps", "2", "--sequence_length", "32"]]),
 ]
 DATA = ["train.jsonl", "chat.jsonl", "plain.txt", "alpaca.jsonl", "sharegpt.jsonl"]
