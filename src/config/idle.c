@@ -177,7 +177,8 @@ static const struct {
     { "cp_mode", has_whole_rows, "with cp 1" },
     { "sp", has_whole_matrices, "with tp 1" },
     { "offload_param", keeps_all_params,
-      "with finetuning_type full unless offload_optimizer is cpu and zero 0: parameters that learn go with their state" },
+      "with finetuning_type full unless offload_optimizer is cpu and zero 0: parameters that learn go with their "
+      "state" },
     { "offload_share", offloads_nothing, "with offload_optimizer none and offload_param none" },
     { "offload_activations", keeps_activations, "with recompute none or op; add --recompute block" },
     { "gpus", plans_this_layout,
