@@ -291,11 +291,30 @@ static double disk_rate(void)
     return is_ok && seconds > 0 ? (double)bytes / seconds : 0;
 }
 
+/* The lines `key: value` as an object; numbers, lists of them and booleans are written alike in both. */
+static void to_json(const char *lines, struct tr_str *out)
+{
+    char key[64];
+    for (const char *p = lines, *end; *p; p = end + (*end == '\n')) {
+        end = p + strcspn(p, "\n");
+        const char *value = strstr(p, ": ");
+        if (*p == '#' || !value || value > end)
+            continue;
+        (void)snprintf(key, sizeof key, "%.*s", (int)(value - p), p);
+        value += 2;
+        tr_str_addf(out, "%s\"%s\": ", out->n ? ", " : "{", key);
+        bool is_number =
+            strchr("[-0123456789", *value) || strncmp(value, "true", 4) == 0 || strncmp(value, "false", 5) == 0;
+        tr_str_addf(out, is_number ? "%.*s" : "\"%.*s\"", (int)(end - value), value);
+    }
+    tr_str_addf(out, "}\n");
+}
+
 enum tr_status bench_machine(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
     struct tr_meter m = { 0 };
-    struct tr_str out = { 0 };
+    struct tr_str out = { 0 }, json = { 0 };
     struct tr_machine machine;
     struct tr_comm_env env;
     TR_TRY(tr_mesh_env(&env));
@@ -313,10 +332,13 @@ enum tr_status bench_machine(const struct tr_config *cfg)
     machine.host_rate = machine.chip.memory_rate;
     tr_str_addf(&out, "# measured by trireme bench machine\n");
     tr_machine_write(&machine, &out);
-    if (tr_str_ok(&out))
-        cli_print(out.p);
+    if (cfg->json && tr_str_ok(&out))
+        to_json(out.p, &json);
+    if (tr_str_ok(&out) && tr_str_ok(&json))
+        cli_print(cfg->json ? json.p : out.p);
 out:
     tr_meter_close(&m);
     tr_str_release(&out);
+    tr_str_release(&json);
     return st;
 }

@@ -18,6 +18,13 @@ for key in ("gemm_gflops", "one_gemm_gflops", "glu_ns", "one_loss_ns", "one_atte
     assert key in values, key
 assert values["units"] == "2" and len(values["gemm_flop"].split(",")) == len(values["gemm_gflops"].split(","))
 EOF
+expect 0 "$TRIREME" bench machine --seconds 0.001 --threads 2 --json
+python3 - <<'PY' || fail "--json: $(head -c 300 stdout)"
+import json
+lines = dict(line.strip().split(": ") for line in open("host.yaml") if not line.startswith("#"))
+found = json.load(open("stdout"))
+assert found.keys() == lines.keys() and found["name"] == "this host" and found["units"] == 2 and isinstance(found["gemm_flop"], list), found
+PY
 for layout in "--threads 2" "--threads 1 --dp 2" "--threads 1 --tp 2"; do
     # shellcheck disable=SC2086
     expect 0 "$TRIREME" plan --model model --sequence_length 32 --device cpu --machine host.yaml --json $layout
