@@ -72,6 +72,12 @@ static enum tr_status check_site(const struct adapting *x, const struct tr_adapt
         if (rows[i].is_asked)
             return tr_fail(TR_USAGE, "target %s: %s takes no head; leave it out with exclude_modules", t->module,
                            rows[i].option);
+    if (x->is_training && is_embedding && tr_adapter_changes_base(x->a))
+        return tr_fail(
+            TR_USAGE,
+            "target %s: init_lora_weights %s takes no embedding, whose adapter PEFT's conversion of the file "
+            "has no place for; leave it out with exclude_modules, or use another start",
+            t->module, tr_adapter_start_name(x->a));
     if (x->a->ensures_tying && x->m->hp.is_tied && (is_head || is_embedding))
         return tr_fail(TR_USAGE,
                        "target %s: its embedding and head are one matrix, and one adapter for both "

@@ -65,6 +65,38 @@ static void want_param(const struct tr_model *m, int param, int start, struct fo
     f->param_of[f->n++] = param;
 }
 
+/* Where a part of PEFT's file is another copy of a tensor that is there by the name PEFT reads: of modules_to_save,
+ * with bias "all" or save_embedding_layers, those of the two modules that it keeps in memory; of a tied model, with
+ * save_embedding_layers, the table of tokens as the head. */
+struct copies {
+    const struct tr_hf *hf;
+    const struct tr_model *m;
+};
+
+static bool has(const struct tr_hf *hf, const char *key)
+{
+    size_t at;
+    return tr_hf_find(hf, key, &at);
+}
+
+static bool is_copy(const void *ctx, const char *name)
+{
+    static const char *const wrapped[] = { ".modules_to_save.", ".original_module." };
+    const struct copies *c = ctx;
+    char key[TR_ADAPTER_KEY_MAX];
+    for (size_t i = 0; i < TR_COUNT_OF(wrapped); i++) {
+        const char *found = strstr(name, wrapped[i]);
+        if (found &&
+            tr_format(key, sizeof key, "%.*s.%s", (int)(found - name), name, found + strlen(wrapped[i])) == TR_OK &&
+            has(c->hf, key))
+            return true;
+    }
+    if (c->m->hp.is_tied && strcmp(name, TR_ADAPTER_PREFIX "lm_head.weight") == 0 &&
+        tr_adapter_key(c->m, 0, key, sizeof key) == TR_OK && has(c->hf, key))
+        return true;
+    return tr_hf_ignorable(NULL, name);
+}
+
 static enum tr_status match(const struct tr_model *m, const char *dir, struct found *f)
 {
     enum tr_status st = TR_OK;
@@ -81,7 +113,7 @@ static enum tr_status match(const struct tr_model *m, const char *dir, struct fo
             want_param(m, i, -1, f);
     }
     if (st == TR_OK)
-        st = tr_hf_check(f->hf, f->want, f->n, tr_hf_ignorable, NULL);
+        st = tr_hf_check(f->hf, f->want, f->n, is_copy, &(struct copies){ f->hf, m });
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: what " TR_ADAPTER_CONFIG " describes is not there: ", dir);
 }
 

@@ -164,6 +164,62 @@ static void expect(struct rig *r, const char *text)
         fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), text);
 }
 
+static void write_file(struct rig *r, const struct tr_st_entry *e, size_t n)
+{
+    char path[TR_PATH_MAX];
+    float x[88] = { 1 };
+    struct tr_st_writer *w = NULL;
+    struct tr_pump *pump = NULL;
+    struct tr_hash128 hash;
+    uint64_t bytes = 0;
+    must(tr_path_join(path, r->dir, TR_ADAPTER_WEIGHTS));
+    (void)unlink(path);
+    must(tr_st_writer_prepare(e, n, NULL, 0, &w));
+    must(tr_pump_open(NULL, &pump));
+    must(tr_st_writer_begin(w, pump, r->dir, TR_ADAPTER_WEIGHTS));
+    for (size_t i = 0; i < n; i++)
+        must(tr_st_writer_add(w, x, TR_F32, (size_t)(e[i].dims[0] * (e[i].n_dims > 1 ? e[i].dims[1] : 1))));
+    must(tr_st_writer_finish(w, &bytes, &hash));
+    tr_st_writer_close(w);
+    tr_pump_close(pump);
+}
+
+/* PEFT saves some tensors more than once: with bias "all" or save_embedding_layers those of modules_to_save, and with
+ * the latter the table of a tied model as the head. */
+static void copies_in_the_file_are_left_alone(void **state)
+{
+#define BASE "base_model.model."
+#define ATTN BASE "model.layers.0.self_attn."
+    const struct tr_st_entry e[] = {
+        { ATTN "o_proj.bias", TR_F32, 1, { 8 } },
+        { ATTN "o_proj.modules_to_save.bias", TR_F32, 1, { 8 } },
+        { ATTN "o_proj.original_module.bias", TR_F32, 1, { 8 } },
+        { BASE "model.embed_tokens.weight", TR_F32, 2, { 11, 8 } },
+        { BASE "model.embed_tokens.original_module.weight", TR_F32, 2, { 11, 8 } },
+        { BASE "lm_head.weight", TR_F32, 2, { 11, 8 } },
+        { ATTN "k_proj.modules_to_save.bias", TR_F32, 1, { 8 } }, /* a copy of nothing */
+    };
+#undef ATTN
+#undef BASE
+    struct rig r;
+    (void)state;
+    open_rig(&r);
+    for (int i = 0; i < r.m->n_params; i++)
+        r.m->param[i].in_adapter = false;
+    for (int i = r.m->n_params; i-- > 0;) /* the table is no target here */
+        if (strstr(r.m->param[i].name, ".lora_") || strcmp(r.m->param[i].name, "lm_head.weight") == 0)
+            must(tr_format(r.m->param[i].name, TR_NAME_MAX, "other.%d.weight", i));
+    r.m->hp.is_tied = true;
+    add(r.m, "model.layers.0.self_attn.o_proj.bias", 1, 1, 8);
+    write_file(&r, e, 6);
+    must(tr_check_adapter(r.m, r.dir));
+    write_file(&r, e, 7);
+    assert_int_equal(tr_check_adapter(r.m, r.dir), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "0 missing, 1 extra"));
+    assert_non_null(strstr(tr_error_text(), "k_proj.modules_to_save.bias"));
+    close_rig(&r);
+}
+
 static void refusals_name_every_tensor(void **state)
 {
     struct rig r;
@@ -247,9 +303,8 @@ static void another_base_is_refused_by_what_differs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_directory_is_what_peft_writes),
-        cmocka_unit_test(what_is_saved_is_loaded),
-        cmocka_unit_test(refusals_name_every_tensor),
+        cmocka_unit_test(a_directory_is_what_peft_writes),         cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(copies_in_the_file_are_left_alone),       cmocka_unit_test(refusals_name_every_tensor),
         cmocka_unit_test(another_base_is_refused_by_what_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,7 @@ refuse "needs a base in float32, float16 or bfloat16 (PEFT's rule)" --init_lora_
 refuse 'needs an alpha above 0' --init_lora_weights pissa --alpha_pattern q_proj=0
 refuse 'use_dora takes no head' --use_dora --lora_target_modules q_proj,lm_head
 refuse 'takes no head' --init_lora_weights pissa --lora_target_modules q_proj,lm_head
+refuse 'pissa takes no embedding' --init_lora_weights pissa --lora_target_modules q_proj,embed_tokens
 refuse 'takes no head' --lora_b_bias --lora_target_modules q_proj,lm_head
 refuse 'drop ensure_weight_tying' --ensure_weight_tying --lora_target_modules q_proj,lm_head
 refuse 'must begin as the base' --use_dora --lora_target_modules embed_tokens --init_lora_weights false
