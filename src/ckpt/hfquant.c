@@ -56,6 +56,21 @@ static enum tr_status refuse_method(const char *method)
     return st;
 }
 
+static enum tr_status read_blocks(const cJSON *q, const char *key, struct tr_hf_quant *out)
+{
+    const cJSON *b = cJSON_GetObjectItemCaseSensitive(q, key);
+    if (!b || cJSON_IsNull(b))
+        return TR_OK;
+    for (int i = 0; i < 2; i++) {
+        const cJSON *x = cJSON_GetArrayItem(b, i);
+        if (cJSON_GetArraySize(b) != 2 || !cJSON_IsNumber(x) || !(x->valuedouble >= 1 && x->valuedouble <= 1 << 20) ||
+            x->valuedouble != (double)(int64_t)x->valuedouble)
+            return tr_fail(TR_USAGE, "quantization_config: %s is not two whole numbers above 0", key);
+        out->block[i] = (int64_t)x->valuedouble;
+    }
+    return TR_OK;
+}
+
 /* compressed-tensors keeps the numbers of the weights in its first group. */
 static enum tr_status read_groups(const cJSON *q, struct tr_hf_quant *out)
 {
@@ -76,23 +91,9 @@ static enum tr_status read_groups(const cJSON *q, struct tr_hf_quant *out)
     const cJSON *weights = groups && groups->child ? cJSON_GetObjectItemCaseSensitive(groups->child, "weights") : NULL;
     if (!cJSON_IsObject(weights))
         return TR_OK;
+    TR_PASS(read_blocks(weights, "block_structure", out));
     TR_PASS(tr_json_int(weights, "num_bits", false, 1, 16, &out->bits));
     return tr_json_int(weights, "group_size", false, -1, INT32_MAX, &out->group_size);
-}
-
-static enum tr_status read_blocks(const cJSON *q, struct tr_hf_quant *out)
-{
-    const cJSON *b = cJSON_GetObjectItemCaseSensitive(q, "weight_block_size");
-    if (!b || cJSON_IsNull(b))
-        return TR_OK;
-    for (int i = 0; i < 2; i++) {
-        const cJSON *x = cJSON_GetArrayItem(b, i);
-        if (cJSON_GetArraySize(b) != 2 || !cJSON_IsNumber(x) || !(x->valuedouble >= 1 && x->valuedouble <= 1 << 20) ||
-            x->valuedouble != (double)(int64_t)x->valuedouble)
-            return tr_fail(TR_USAGE, "quantization_config: weight_block_size is not two whole numbers above 0");
-        out->block[i] = (int64_t)x->valuedouble;
-    }
-    return TR_OK;
 }
 
 static enum tr_status read_quant(const cJSON *config, const cJSON *q, struct tr_hf_quant *out)
@@ -107,7 +108,7 @@ static enum tr_status read_quant(const cJSON *config, const cJSON *q, struct tr_
     out->dtype = tr_config_dtype(config);
     TR_PASS(tr_json_int(q, "bits", false, 1, 16, &out->bits));
     TR_PASS(tr_json_int(q, "group_size", false, -1, INT32_MAX, &out->group_size));
-    TR_PASS(read_blocks(q, out));
+    TR_PASS(read_blocks(q, "weight_block_size", out));
     TR_PASS(tr_json_str(q, "checkpoint_format", false, &text));
     out->is_gptq_v2 = strcmp(text, "gptq_v2") == 0;
     text = "gemm";

@@ -100,8 +100,10 @@ static enum tr_status open_order(const struct tr_hf *hf, struct tr_hf_item *it)
 /* int-quantized, float-quantized */
 static enum tr_status open_compressed(const struct tr_hf *hf, struct tr_hf_item *it)
 {
+    bool has_blocks = hf->quant.block[0] > 0;
     TR_PASS(open_codes(hf, it, 1u << TR_E4M3 | 1u << TR_I8));
-    TR_PASS(open_scales(hf, it, 1, hf->quant.group_size));
+    TR_PASS(open_scales(hf, it, has_blocks ? hf->quant.block[0] : 1,
+                        has_blocks ? hf->quant.block[1] : hf->quant.group_size));
     it->t.dtype = plane(hf, it, SCALES)->dtype;
     if (tr_hf_has(it, ZEROS))
         TR_PASS(check_like(hf, it, ZEROS, "weight_zero_point", TR_I8, n_scales(it)));

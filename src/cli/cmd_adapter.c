@@ -145,8 +145,9 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     TR_TRY(tr_merge_open(&opt, &x));
     if (!tr_merge_can(x, cfg->onto))
         TR_TRY(cfg->onto == TR_ONTO_DEQUANTIZED
-                   ? tr_fail(TR_USAGE, "onto dequantized: the base %s is not quantised; merge onto original", src.base)
-                   : tr_fail(TR_USAGE, "onto original: the base %s has 4-bit codes only; merge onto dequantized",
+                   ? tr_fail(TR_USAGE, "onto dequantized: base %s was not quantised in the run; merge onto original",
+                             src.base)
+                   : tr_fail(TR_USAGE, "onto original: the base %s has quantised weights only; merge onto dequantized",
                              src.base));
     if (cfg->rows == 0)
         TR_TRY(tr_fail(TR_USAGE, "rows 0: a merge is always compared with its adapter; give at least 1"));

@@ -8,9 +8,10 @@
 #define GOLDEN TR_SOURCE_DIR "/tests/golden/quant"
 
 static const char *const cases[] = {
-    "nf4_double", "nf4_storage", "nf4_odd",    "nf4_block_32",   "nf4_block_128",  "fp4",           "gpt2_swapped",
-    "bnb_int8",   "fp8_blocks",  "fp8_tensor", "fp8_rows",       "mxfp4",          "gptq_v1",       "gptq_v2_ordered",
-    "gptq_8",     "awq",         "packed_4",   "packed_4_zeros", "packed_8_zeros", "int_quantized", "float_quantized"
+    "nf4_double",     "nf4_storage",     "nf4_odd",         "nf4_block_32", "nf4_block_128", "fp4",
+    "gpt2_swapped",   "bnb_int8",        "fp8_blocks",      "fp8_tensor",   "fp8_rows",      "mxfp4",
+    "gptq_v1",        "gptq_v2_ordered", "gptq_8",          "awq",          "packed_4",      "packed_4_zeros",
+    "packed_8_zeros", "int_quantized",   "float_quantized", "float_blocks"
 };
 
 static float *expected(const char *name, const char *tensor, struct tr_st **out_file, struct tr_st_tensor *out)

@@ -155,17 +155,21 @@ def packed(case, bits, has_zeros, is_ordered):
     write(case, method, tensors, {M + ".weight": decoded(q, z, s, group_of)})
 
 
-def compressed(case, kind):
+def compressed(case, kind, block=None):
     s = (torch.rand(24, 1, generator=rng(31)) * 0.01).bfloat16()
+    weights = {"num_bits": 8, "strategy": "channel"}
     if kind == "int-quantized":
         q = torch.randint(-128, 128, (24, 40), generator=rng(30), dtype=torch.int8)
         z = torch.randint(-5, 5, (24, 1), generator=rng(32), dtype=torch.int8)
         tensors, want = {M + ".weight_zero_point": z}, ((q.float() - z.float()) * s.float()).bfloat16()
     else:
-        q = torch.randn(24, 40, generator=rng(30)).to(torch.float8_e4m3fn)
-        tensors, want = {}, (q.float() * s.float()).bfloat16()
-    method = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": {
-        "weights": {"num_bits": 8, "strategy": "channel"}}}}
+        q, wide = torch.randn(24, 40, generator=rng(30)).to(torch.float8_e4m3fn), s
+        if block:  # the last ones are short, and two of them would divide the matrix into other blocks
+            s = (torch.rand(-(-24 // block[0]), -(-40 // block[1]), generator=rng(33)) * 0.01).bfloat16()
+            wide = s.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)[:24, :40]
+            weights = {"num_bits": 8, "strategy": "block", "block_structure": list(block)}
+        tensors, want = {}, (q.float() * wide.float()).bfloat16()
+    method = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": {"weights": weights}}}
     write(case, method, {M + ".weight": q, M + ".weight_scale": s, **tensors}, {M + ".weight": want})
 
 
@@ -192,6 +196,7 @@ def main():
     packed("packed_8_zeros", 8, True, False)
     compressed("int_quantized", "int-quantized")
     compressed("float_quantized", "float-quantized")
+    compressed("float_blocks", "float-quantized", (16, 32))
 
 
 main()
