@@ -116,10 +116,10 @@ enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out)
     struct tr_adapter *a = NULL;
     TR_PASS(refuse_tree(cfg->model));
     TR_PASS(tr_adapter_open(cfg, &a));
-    if (cfg->resize_vocab && a) {
+    if (cfg->resize_vocab && a && a->n_tokens > 0) {
         tr_adapter_close(a);
-        return tr_fail(TR_USAGE, "resize_vocab: an adapter's base stays as it is; train the grown model without an "
-                                 "adapter first, with --trainable naming its tables");
+        return tr_fail(TR_USAGE, "resize_vocab: the file of an adapter has no place for grown tables beside "
+                                 "trainable_token_indices; train them whole with --lora_modules_to_save");
     }
     TR_PASS(fill(cfg->model, cfg->model_base, a, out));
     return cfg->resize_vocab ? count_ids(out) : TR_OK;
@@ -144,7 +144,7 @@ enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_opti
     struct tr_model *m = NULL;
     struct tr_model_options own = *opt;
     own.least_vocab = s->n_ids;
-    enum tr_status st = tr_model_open(s->base, &own, &m);
+    enum tr_status st = tr_adapter_open_base(s->base, s->dir, &own, &m);
     if (st == TR_OK && s->adapter)
         st = tr_adapt(m, s->adapter, is_training);
     if (st == TR_OK)

@@ -97,8 +97,11 @@ bool tr_adapter_second_key(const struct tr_model *m, int param, char *out, size_
 
 bool tr_adapter_saves(const struct tr_model *m, int param)
 {
+    const struct tr_param *p = &m->param[param];
     char key[TR_ADAPTER_KEY_MAX];
-    if (m->param[param].in_adapter || !tr_model_has_adapter(m))
+    if (p->in_adapter || !tr_model_has_adapter(m))
+        return true;
+    if (m->vocab_was > 0 && p->dim[0] == m->hp.vocab && !tr_adapter_owns(p->name)) /* no directory of a base has it */
         return true;
     /* PEFT saves no table beside single rows, nor beside a start that was converted */
     if (m->n_rows > 0 || tr_model_sibling(m, "lm_head", 7, ".lora_start_A.weight") >= 0)

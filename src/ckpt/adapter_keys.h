@@ -20,7 +20,8 @@ bool tr_adapter_learns(const struct tr_model *m, int param); /* of an adapted mo
 int tr_adapter_start_of(const struct tr_model *m, int param);
 bool tr_adapter_joins_columns(const char *name); /* is it a B, whose halves lie side by side? */
 /* Is the parameter in the file that is saved? Of a model without an adapter all are. Of an adapted one those of the
- * adapter are, and the matrix under an adapted embedding or head, which PEFT saves too. */
+ * adapter are, and, as with PEFT, the matrix under an adapted embedding or head and the tables of a grown vocabulary.
+ */
 bool tr_adapter_saves(const struct tr_model *m, int param);
 /* The key of a parameter in adapter_model.safetensors. A parameter of the base goes by the plain name, or, where its
  * module has an adapter, by <module>.base_layer. */

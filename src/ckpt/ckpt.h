@@ -70,6 +70,10 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
  * start is made anew from this directory; NULL: the file is of a run here, or nothing will be computed. Every refusal
  * names all tensors that are missing, extra or of another shape. */
 enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out); /* adapter_model.safetensors, opened */
+/* The model of a base, whose vocabulary grows to that of the adapter's file: where it grew, PEFT saves its tables
+ * whole. dir NULL: as tr_model_open. */
+enum tr_status tr_adapter_open_base(const char *base, const char *dir, const struct tr_model_options *opt,
+                                    struct tr_model **out);
 enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const char *dir, float *buf);
 enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir);
 /* The weights of another store of the same model. */

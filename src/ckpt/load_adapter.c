@@ -31,6 +31,47 @@ struct found {
     size_t n;
 };
 
+/* Rows of the table of tokens in the file; 0: it has none. */
+static enum tr_status count_rows(const struct tr_model *m, const char *dir, int64_t *out)
+{
+    static const char *const between[] = { "", ".base_layer" };
+    const char *name = m->param[0].name, *tail = strrchr(name, '.');
+    char key[TR_ADAPTER_KEY_MAX];
+    struct tr_hf *hf = NULL;
+    size_t at = 0;
+    *out = 0;
+    enum tr_status st = open_adapter(dir, NULL, &hf);
+    for (size_t i = 0; i < TR_COUNT_OF(between) && st == TR_OK && tail; i++)
+        if (tr_format(key, sizeof key, TR_ADAPTER_PREFIX "%.*s%s%s", (int)(tail - name), name, between[i], tail) ==
+                TR_OK &&
+            tr_hf_find(hf, key, &at) && tr_hf_tensor(hf, at)->n_dims == 2)
+            *out = tr_hf_tensor(hf, at)->dims[0];
+    tr_hf_close(hf);
+    return st;
+}
+
+enum tr_status tr_adapter_open_base(const char *base, const char *dir, const struct tr_model_options *opt,
+                                    struct tr_model **out)
+{
+    struct tr_model_options own = *opt;
+    struct tr_model *m = NULL;
+    int64_t n_rows = 0;
+    enum tr_status st = tr_model_open(base, opt, &m);
+    if (st == TR_OK && dir)
+        st = count_rows(m, dir, &n_rows);
+    if (st == TR_OK && n_rows > m->hp.vocab) {
+        own.least_vocab = n_rows;
+        tr_model_close(m);
+        m = NULL;
+        st = tr_model_open(base, &own, &m);
+    }
+    if (st == TR_OK)
+        *out = m;
+    else
+        tr_model_close(m);
+    return st;
+}
+
 /* Some writers end a magnitude's key in .weight, as the module that holds it is called in memory. */
 bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at)
 {
@@ -151,12 +192,36 @@ enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir)
     return st;
 }
 
+/* A head that was trained apart from the embedding has no place in a model that ties them. */
+static enum tr_status check_tied(const struct tr_model *m, const struct tr_hf *hf, const char *dir, float *buf)
+{
+    char key[TR_ADAPTER_KEY_MAX];
+    size_t table, head;
+    int64_t n = TR_IO_CHUNK / 2;
+    if (!m->hp.is_tied || tr_adapter_key(m, 0, key, sizeof key) != TR_OK || !tr_hf_find(hf, key, &table) ||
+        !tr_hf_find(hf, TR_ADAPTER_PREFIX "lm_head.weight", &head) ||
+        tr_hf_tensor(hf, head)->n_elems != tr_hf_tensor(hf, table)->n_elems)
+        return TR_OK;
+    for (int64_t at = 0, n_all = (int64_t)tr_hf_tensor(hf, table)->n_elems; at < n_all; at += n) {
+        size_t n_now = (size_t)tr_min64(n, n_all - at);
+        TR_PASS(tr_hf_read(hf, table, (uint64_t)at, n_now, buf, TR_F32));
+        TR_PASS(tr_hf_read(hf, head, (uint64_t)at, n_now, buf + n, TR_F32));
+        if (memcmp(buf, buf + n, n_now * sizeof *buf) != 0)
+            return tr_fail(TR_USAGE,
+                           "%s: lm_head.weight is another matrix than %s, and its base has one for both; write the "
+                           "base with tie_word_embeddings false, or merge the adapter with PEFT",
+                           dir, key + strlen(TR_ADAPTER_PREFIX));
+    }
+    return TR_OK;
+}
+
 enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const char *dir, float *buf)
 {
     struct tr_hf *hf = NULL;
     struct found f;
     enum tr_status st = TR_OK;
     TR_TRY(open_found(s->model, dir, s->sums, &hf, &f));
+    TR_TRY(check_tied(s->model, hf, dir, buf));
     TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (size_t i = 0; i < f.n; i++) {
         size_t at = 0;

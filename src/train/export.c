@@ -25,6 +25,14 @@ struct folding {
     int64_t r;
 };
 
+static enum tr_status refuse_vllm(const struct tr_dirs *s, const char *what)
+{
+    return tr_fail(TR_USAGE,
+                   "%s: vllm has no place for %s of an adapter; merge it into a model instead: trireme ckpt merge %s "
+                   "--out DIR",
+                   s->dir, what, s->dir);
+}
+
 static enum tr_status check_vllm(const struct tr_dirs *s)
 {
     const struct tr_adapter *a = s->adapter;
@@ -38,10 +46,7 @@ static enum tr_status check_vllm(const struct tr_dirs *s)
     };
     for (size_t i = 0; i < TR_COUNT_OF(part); i++)
         if (part[i].is_used)
-            return tr_fail(TR_USAGE,
-                           "%s: vllm has no place for %s of an adapter; merge it into a model instead: trireme ckpt "
-                           "merge %s --out DIR",
-                           s->dir, part[i].what, s->dir);
+            return refuse_vllm(s, part[i].what);
     return TR_OK;
 }
 
@@ -150,7 +155,9 @@ static enum tr_status export_vllm(const struct tr_dirs *s, const char *dir, cons
     struct folding f = { .src = s };
     struct tr_model_options shape = { .rows = 1, .sequence_length = 1 };
     TR_TRY(check_vllm(s));
-    TR_TRY(tr_model_open(s->base, &shape, &f.m));
+    TR_TRY(tr_adapter_open_base(s->base, s->dir, &shape, &f.m));
+    if (f.m->vocab_was)
+        TR_TRY(refuse_vllm(s, "a grown vocabulary"));
     TR_TRY(tr_adapter_choose(s->adapter, f.m, &f.choice));
     TR_TRY(tr_adapt(f.m, s->adapter, false));
     TR_TRY(tr_check_adapter(f.m, s->dir));

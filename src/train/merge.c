@@ -459,6 +459,7 @@ static enum tr_status open_plain(struct tr_merge *x, const struct tr_model_optio
     TR_TRY(tr_model_from_json(config, opt, &x->plain));
     config = NULL;
     x->plain->config_text = x->adapted->config_text ? strdup(x->adapted->config_text) : NULL;
+    x->plain->vocab_was = x->adapted->vocab_was;
 out:
     cJSON_Delete(config);
     return st;
@@ -487,7 +488,8 @@ enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge
     x->d.param = -1;
     TR_TRY(tr_adapter_read(opt->adapter, &x->a));
     TR_TRY(check_start(x->a, opt->adapter));
-    TR_TRY(tr_model_open(opt->base, &shape, &x->adapted));
+    TR_TRY(tr_adapter_open_base(opt->base, opt->adapter, &shape, &x->adapted));
+    shape.least_vocab = x->adapted->hp.vocab;
     TR_TRY(tr_adapter_choose(x->a, x->adapted, &x->choice));
     TR_TRY(tr_adapt(x->adapted, x->a, false));
     TR_TRY(check_places(x));

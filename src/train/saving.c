@@ -30,7 +30,7 @@ struct tr_saving {
 enum { SMALL_BYTES = 4 << 20, N_TEXTS = 5 };
 
 /* README.md: what a hub shows of an adapter. */
-static void write_card(const struct tr_dirs *from, struct tr_str *out)
+static void write_card(const struct tr_dirs *from, const struct tr_model *m, struct tr_str *out)
 {
     const char *base = from->adapter->base ? from->adapter->base : from->base;
     tr_str_member(out, "---\nbase_model: ", base);
@@ -38,9 +38,12 @@ static void write_card(const struct tr_dirs *from, struct tr_str *out)
                 "\nlibrary_name: peft\npipeline_tag: text-generation\ntags:\n- lora\n- transformers\n---\n\n"
                 "# An adapter of %s\n\nRank %" PRId64 ", alpha %g; trained with Trireme %s. It is loaded with\n\n"
                 "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n"
-                "model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), THIS_DIRECTORY)\n```\n\n"
-                "or `trireme generate --model THIS_DIRECTORY --model_base BASE`.\n",
+                "model = AutoModelForCausalLM.from_pretrained(BASE)\n",
                 base, from->adapter->r, from->adapter->alpha, TR_VERSION);
+    if (m->vocab_was)
+        tr_str_addf(out, "model.resize_token_embeddings(%" PRId64 ")  # tokens were added\n", m->hp.vocab);
+    tr_str_addf(out, "model = PeftModel.from_pretrained(model, THIS_DIRECTORY)\n```\n\n"
+                     "or `trireme generate --model THIS_DIRECTORY --model_base BASE`.\n");
 }
 
 /* The small files of an adapter's checkpoint; adapter_config.json is the last. */
@@ -48,7 +51,7 @@ static enum tr_status adapter_texts(const struct tr_saving_options *opt, struct 
 {
     const struct tr_dirs *from = &opt->s->from;
     char path[PATH_MAX], quant[TR_CONFIG_QUANT_MAX];
-    write_card(from, &text[0]);
+    write_card(from, opt->s->model, &text[0]);
     TR_PASS(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
                              tr_config_quant(opt->s->cfg, quant), tr_adapter_start_name(from->adapter), &text[1]));
     TR_PASS(tr_adapter_print(from->adapter, opt->s->model, &text[2]));

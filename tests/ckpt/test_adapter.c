@@ -164,7 +164,7 @@ static void expect(struct rig *r, const char *text)
         fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), text);
 }
 
-static void write_file(struct rig *r, const struct tr_st_entry *e, size_t n)
+static void write_file(struct rig *r, const struct tr_st_entry *e, size_t n, float step)
 {
     char path[TR_PATH_MAX];
     float x[88] = { 1 };
@@ -177,7 +177,7 @@ static void write_file(struct rig *r, const struct tr_st_entry *e, size_t n)
     must(tr_st_writer_prepare(e, n, NULL, 0, &w));
     must(tr_pump_open(NULL, &pump));
     must(tr_st_writer_begin(w, pump, r->dir, TR_ADAPTER_WEIGHTS));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++, x[0] += step)
         must(tr_st_writer_add(w, x, TR_F32, (size_t)(e[i].dims[0] * (e[i].n_dims > 1 ? e[i].dims[1] : 1))));
     must(tr_st_writer_finish(w, &bytes, &hash));
     tr_st_writer_close(w);
@@ -211,12 +211,16 @@ static void copies_in_the_file_are_left_alone(void **state)
             must(tr_format(r.m->param[i].name, TR_NAME_MAX, "other.%d.weight", i));
     r.m->hp.is_tied = true;
     add(r.m, "model.layers.0.self_attn.o_proj.bias", 1, 1, 8);
-    write_file(&r, e, 6);
+    write_file(&r, e, 6, 0);
     must(tr_check_adapter(r.m, r.dir));
-    write_file(&r, e, 7);
+    write_file(&r, e, 7, 0);
     assert_int_equal(tr_check_adapter(r.m, r.dir), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "0 missing, 1 extra"));
     assert_non_null(strstr(tr_error_text(), "k_proj.modules_to_save.bias"));
+    write_file(&r, e, 6, 1); /* the head is another matrix than the table */
+    must(tr_check_adapter(r.m, r.dir));
+    assert_int_equal(tr_load_adapter(&r.store, NULL, r.dir, r.buf), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "lm_head.weight is another matrix than model.embed_tokens.weight"));
     close_rig(&r);
 }
 
