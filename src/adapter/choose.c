@@ -57,7 +57,7 @@ static enum tr_status fail_unknown(const struct module_list *l, const char *opti
     for (size_t i = 0; i < leaf.n; i++)
         tr_str_addf(&all, "%s%s", i ? ", " : "", leaf.item[i]);
     st = tr_fail(TR_USAGE, "%s %s: no module of this model has this name%s The model has %s", option,
-                 tr_escape(name, shown, sizeof shown), best ? near : ";", all.p ? all.p : "");
+                 tr_escape(name, shown, sizeof shown), best ? near : ".", all.p ? all.p : "");
 out:
     free(like.item);
     free(leaf.item);
@@ -67,17 +67,26 @@ out:
 
 /* ---- checks of the whole ---- */
 
-/* With names from the command line or a run file, each must match. A file of PEFT's may list names of other models. */
-static enum tr_status check_names(const struct tr_adapter *a, const struct module_list *l)
+static enum tr_status check_list(const struct tr_words *w, const char *option, const struct module_list *l)
 {
-    bool is_list = !a->is_regex && !a->is_all_linear && !a->config;
-    for (size_t i = 0; is_list && i < a->target.n; i++) {
+    for (size_t i = 0; i < w->n; i++) {
         bool is_there = false;
         for (size_t k = 0; k < l->n && !is_there; k++)
-            is_there = tr_adapter_ends_with(l->module[k].target.module, a->target.item[i]);
+            is_there = tr_adapter_ends_with(l->module[k].target.module, w->item[i]);
         if (!is_there)
-            TR_PASS(fail_unknown(l, "lora_target_modules", a->target.item[i], false));
+            TR_PASS(fail_unknown(l, option, w->item[i], false));
     }
+    return TR_OK;
+}
+
+/* With names from the command line or a run file, each must match. A file of PEFT's may list names of other models, and
+ * what is excluded of a model of text and images may be in a part that is not trained here. */
+static enum tr_status check_names(const struct tr_adapter *a, const struct tr_model *m, const struct module_list *l)
+{
+    if (!a->is_regex && !a->is_all_linear && !a->config)
+        TR_PASS(check_list(&a->target, "lora_target_modules", l));
+    if (!a->exclude_is_regex && !a->config && !m->arch->wrapper)
+        TR_PASS(check_list(&a->exclude, "exclude_modules", l));
     for (size_t i = 0; i < a->saved.n; i++) {
         const struct tr_adapter one = { .saved = { .item = &a->saved.item[i], .n = 1 } };
         bool is_there = false;
@@ -137,6 +146,23 @@ static enum tr_status check_target(const struct tr_adapter *a, const struct tr_a
                    side);
 }
 
+/* What was meant by the name of no module; NULL: it is that of one without an adapter, or like none. */
+static const char *nearest_target(const char *text, const struct tr_adapter_choice *c)
+{
+    const char *best = NULL, *both[2];
+    for (size_t k = 0; k < c->n; k++) {
+        const char *leaf = last_parts(c->module[k].target.module, 1);
+        if (tr_adapter_ends_with(c->module[k].target.module, text))
+            return NULL;
+        if (!c->module[k].target.is_target)
+            continue;
+        both[0] = best ? best : leaf;
+        both[1] = leaf;
+        best = tr_nearest(text, both, 2);
+    }
+    return best;
+}
+
 /* Like names of targets: a pattern of the options that matches no target is a misspelling. PEFT warns. */
 static enum tr_status check_patterns(const char *option, const struct pattern *p, size_t n,
                                      const struct tr_adapter_choice *c)
@@ -147,10 +173,11 @@ static enum tr_status check_patterns(const char *option, const struct pattern *p
         for (size_t k = 0; k < c->n && !is_match; k++)
             if (c->module[k].target.is_target)
                 TR_PASS(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
+        const char *best = is_match ? NULL : nearest_target(p[i].text, c);
         if (!is_match)
-            return tr_fail(TR_USAGE,
-                           "%s %s: no module that gets an adapter has this name; drop it or target the module", option,
-                           tr_escape(p[i].text, shown, sizeof shown));
+            return tr_fail(TR_USAGE, "%s %s: no module that gets an adapter has this name; %s%s%s", option,
+                           tr_escape(p[i].text, shown, sizeof shown), best ? "did you mean " : "",
+                           best ? best : "drop it or target the module", best ? "?" : "");
     }
     return TR_OK;
 }
@@ -200,7 +227,7 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     struct tr_adapter_choice c = { 0 };
     TR_TRY(tr_adapter_list(m, &l));
     TR_TRY(check_others(a, m, &l));
-    TR_TRY(check_names(a, &l));
+    TR_TRY(check_names(a, m, &l));
     for (size_t i = 0; i < l.n; i++) {
         struct tr_adapter_module *mod = &l.module[i];
         char name[TR_NAME_MAX];

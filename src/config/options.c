@@ -572,7 +572,7 @@ static const struct {
     { "nproc nproc_per_node num_processes nnodes max_restarts", "it goes before the verb: trireme launch --nproc-per-node N train ..." },
     { "adapter_name_or_path lora_model_dir", "write model ADAPTER_DIR: the adapter there is continued; its base is what adapter_config.json says, or model_base" },
     { "lora_fan_in_fan_out fan_in_fan_out", "leave it out: the model says it" },
-    { "load_in_8bit", "bases are held in 16 or 4 bits; write load_in_4bit, or leave it out" },
+    { "load_in_8bit", "a base is held in 8 bits by base_dtype fp8, in 4 by load_in_4bit; write one of these" },
     { "bnb_4bit_compute_dtype", "write dtype: all of a run computes in one type" },
     { "auto_find_batch_size", "trireme plan says what fits" },
     { "cases", "published results are predicted by bench_forecast --cases FILE.csv, a program of the build tree" },

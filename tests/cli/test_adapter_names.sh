@@ -34,6 +34,9 @@ refused() { # WORDS ARGUMENT...: of train
 }
 refused 'lora_target_modules q_porj: no module of this model has this name; did you mean q_proj?' --lora_target_modules q_porj
 refused 'did you mean self_attn.k_proj?' --lora_target_modules self_attn.k_porj,v_proj
+refused 'exclude_modules k_porj: .*did you mean k_proj?' --exclude_modules v_proj,k_porj
+refused 'rank_pattern gate_prj: .*; did you mean gate_proj?' --rank_pattern gate_prj=2
+refused 'alpha_pattern v_proj: .*; drop it or target the module' --lora_target_modules q_proj --alpha_pattern v_proj=2
 refused 'modules_to_save lm_haed: .*did you mean lm_head?' --lora_modules_to_save lm_haed
 refused 'must match a whole name like' --lora_target_modules '(q_proj)'
 refused 'the pattern "(q" is not accepted' --lora_target_modules '(q'
