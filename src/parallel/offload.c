@@ -82,7 +82,8 @@ static bool may_take_grads(const struct tr_placement *p, int bucket)
 
 void tr_offload_choose(struct tr_placement *p, const struct tr_compile_options *o)
 {
-    bool takes_values = !o->is_frozen && o->offload_param_share > 0 && p->layout->zero == 0 && !p->has_states_on_disk;
+    bool takes_values = !o->is_frozen && o->offload_param_share > 0 && p->layout->zero == 0 && !p->has_states_on_disk &&
+                        !p->has_values_on_disk; /* they travel with their states, between the device and the host */
     for (int b = 0; b < p->n_buckets; b++)
         p->is_value_on_host[b] = p->is_grad_on_host[b] = false;
     choose(p, TR_LEARNS, tr_bucket_state_bytes, o->offload_share, p->is_on_host);

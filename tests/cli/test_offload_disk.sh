@@ -69,6 +69,11 @@ lora packed --load_in_4bit
 lora packed-disk --load_in_4bit --offload_param "nvme:$PWD/disk" --offload_share 0.6
 "$TRIREME" ckpt diff packed packed-disk >diff.log || fail "packed: $(cat diff.log)"
 
+# Parameters that learn never live in a file: with their states on the host they stay on the device.
+rm -rf there
+run 1 there --dtype bfloat16 --offload_optimizer cpu --offload_param "nvme:$PWD/disk" || fail "$(cat run.log)"
+alike bf16 there
+
 # The plan counts the file as disk, and not as memory.
 plan() { "$TRIREME" plan --model model --data train.jsonl --sequence_length 32 --dtype bfloat16 "$@"; }
 bytes() { awk -v a="$1" '$1 == a { print $2 }' "$2"; }
