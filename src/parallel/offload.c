@@ -176,11 +176,6 @@ static bool is_offloaded(const struct tr_compiled *c, const struct tr_action *a)
            c->place.is_on_host[a->of];
 }
 
-static bool is_reader(const struct tr_action *a)
-{
-    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
-}
-
 /* The position in front of which an update of the bucket must run: that of the first reader, or the end of the reader
  * `ahead` before it: with ZeRO the second, because `overlap` posts gathers one reader ahead, and the third where
  * parameters come back from the host, two readers ahead. */
@@ -193,13 +188,12 @@ static int place_of(const struct tr_schedule *s, int bucket, int ahead)
         before[i] = begin;
     for (int i = begin; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
-        for (int k = 0; is_reader(a) && k < a->n_buckets; k++)
-            if (a->bucket[k] == bucket)
-                return ahead ? before[ahead - 1] : i;
-        if (is_reader(a)) {
-            memmove(&before[1], &before[0], (MOST_AHEAD - 1) * sizeof *before);
-            before[0] = i + 1;
-        }
+        if (!tr_action_reads_params(a))
+            continue;
+        if (tr_action_has_bucket(a, bucket))
+            return ahead ? before[ahead - 1] : i;
+        memmove(&before[1], &before[0], (MOST_AHEAD - 1) * sizeof *before);
+        before[0] = i + 1;
     }
     TR_BUG_ON(true); /* a rank holds parameters that its segments read */
     return -1;

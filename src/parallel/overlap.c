@@ -33,19 +33,6 @@ struct overlap_pass {
 
 /* ---- gathers ahead ---- */
 
-static bool is_reader(const struct tr_action *a)
-{
-    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
-}
-
-static bool has_bucket(const struct tr_action *a, int bucket)
-{
-    for (int k = 0; k < a->n_buckets; k++)
-        if (a->bucket[k] == bucket)
-            return true;
-    return false;
-}
-
 /* How many readers ahead of its own an action is posted. What comes from the host comes two ahead: while one segment
  * computes, what the next one needs is there and those of the one after it come, so that a copy may take longer than a
  * segment where others take less. */
@@ -74,7 +61,7 @@ static void post_ahead(struct tr_schedule *s)
     int reader[MOST_AHEAD] = { -1, -1 }; /* the last ones, the newest first */
     for (int i = 0; i < s->n_actions; i++) {
         int k = 0, of = list[i].of;
-        while (k < ahead_of(&list[i]) && reader[k] >= 0 && !has_bucket(&list[reader[k]], of) &&
+        while (k < ahead_of(&list[i]) && reader[k] >= 0 && !tr_action_has_bucket(&list[reader[k]], of) &&
                !(list[i].kind == TR_DO_GRAD_IN && frees_slot_of(s, &list[reader[k]], of)))
             k++;
         if (k > 0) {
@@ -84,7 +71,7 @@ static void post_ahead(struct tr_schedule *s)
             list[to] = moved;
             while (k > 0)
                 reader[--k]++;
-        } else if (is_reader(&list[i])) {
+        } else if (tr_action_reads_params(&list[i])) {
             memmove(&reader[1], &reader[0], (MOST_AHEAD - 1) * sizeof *reader);
             reader[0] = i;
         }

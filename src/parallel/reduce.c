@@ -43,9 +43,8 @@ static bool is_last_touch(const struct reduce_pass *p, int i, int bucket, bool w
 {
     for (int k = i + 1; k < p->e.n_from; k++) {
         const struct tr_action *a = &p->e.from[k];
-        for (int b = 0; is_backward(a) && b < a->n_buckets; b++)
-            if (a->bucket[b] == bucket && (whole_step || a->micro == p->e.from[i].micro))
-                return false;
+        if (is_backward(a) && tr_action_has_bucket(a, bucket) && (whole_step || a->micro == p->e.from[i].micro))
+            return false;
     }
     return true;
 }
@@ -164,21 +163,12 @@ static void second_use(struct reduce_pass *p, int shared, const struct tr_action
 
 /* ---- gradients on the host ---- */
 
-static bool is_reader(const struct tr_action *a)
-{
-    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
-}
-
 /* Does the next reader after action i write gradients of the bucket? */
 static bool is_next(const struct reduce_pass *p, int i, int bucket)
 {
-    for (i++; i < p->e.n_from && !is_reader(&p->e.from[i]);)
+    for (i++; i < p->e.n_from && !tr_action_reads_params(&p->e.from[i]);)
         i++;
-    const struct tr_action *a = i < p->e.n_from ? &p->e.from[i] : NULL;
-    for (int k = 0; a && is_backward(a) && k < a->n_buckets; k++)
-        if (a->bucket[k] == bucket)
-            return true;
-    return false;
+    return i < p->e.n_from && is_backward(&p->e.from[i]) && tr_action_has_bucket(&p->e.from[i], bucket);
 }
 
 /* Gradients that other micro-batches have a sum of come to a new slot. */
@@ -253,7 +243,7 @@ static void pass_backward(struct reduce_pass *p, int i)
         u->takes = is_new;
     }
     touch(p, a, bits);
-    if (is_reader(&from))
+    if (tr_action_reads_params(&from))
         free_slots(p, i, a);
     for (int k = 0; k < n_buckets; k++) {
         int bucket = from.bucket[k], *n_split = &p->n_split[bucket];
@@ -295,7 +285,7 @@ enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s
                 pass_backward(&p, i);
             } else {
                 struct tr_action *a = tr_emit(&p.e, &p.e.from[i]);
-                if (is_reader(a))
+                if (tr_action_reads_params(a))
                     free_slots(&p, i, a);
             }
         st = tr_emit_end(&p.e);

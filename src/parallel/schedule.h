@@ -183,6 +183,19 @@ static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;
 }
+/* Does it read the parameters of its buckets (a reader, in the passes)? The weight part of a backward reads activations
+ * and gradients only. */
+static inline bool tr_action_reads_params(const struct tr_action *a)
+{
+    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
+}
+static inline bool tr_action_has_bucket(const struct tr_action *a, int bucket)
+{
+    for (int i = 0; i < a->n_buckets; i++)
+        if (a->bucket[i] == bucket)
+            return true;
+    return false;
+}
 /* Is it an update of the step before, a copy for one, or the gather behind one? It runs only where that step left one.
  */
 static inline bool tr_action_is_deferred(const struct tr_action *a)

@@ -14,12 +14,6 @@ struct shard_pass {
     int *whole; /* by bucket: the slot that holds its whole parameters, -1: none */
 };
 
-/* The weight part of a backward reads activations and gradients only. */
-static bool reads_params(const struct tr_action *a)
-{
-    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
-}
-
 /* Finds the buckets of the parameters that a segment reads. Buckets of parameters that learn come first. */
 static void find_buckets(const struct shard_pass *p, struct tr_action *a)
 {
@@ -39,18 +33,10 @@ static void find_buckets(const struct shard_pass *p, struct tr_action *a)
     }
 }
 
-static bool has_bucket(const struct tr_action *a, int bucket)
-{
-    for (int i = 0; i < a->n_buckets; i++)
-        if (a->bucket[i] == bucket)
-            return true;
-    return false;
-}
-
 static const struct tr_action *next_reader(const struct shard_pass *p, int i)
 {
     for (i++; i < p->e.n_from; i++)
-        if (reads_params(&p->e.from[i]))
+        if (tr_action_reads_params(&p->e.from[i]))
             return &p->e.from[i];
     return NULL;
 }
@@ -77,7 +63,7 @@ static void pass_compute(struct shard_pass *p, int i)
 {
     const struct tr_action *next = next_reader(p, i);
     const struct tr_action *from = &p->e.from[i];
-    bool is_reader = reads_params(from);
+    bool is_reader = tr_action_reads_params(from);
     for (int k = 0; is_reader && k < from->n_buckets; k++)
         if (comes_and_goes(p, from->bucket[k]) && p->whole[from->bucket[k]] < 0)
             gather_or_bring(p, from->bucket[k], from->micro);
@@ -87,7 +73,7 @@ static void pass_compute(struct shard_pass *p, int i)
         bool is_slot = comes_and_goes(p, bucket);
         int buffer = is_slot ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_VALUE, bucket);
         tr_use_add(a, buffer, TR_AS_VALUE, false)->index = (uint8_t)k;
-        if (is_slot && (!next || !has_bucket(next, bucket))) {
+        if (is_slot && (!next || !tr_action_has_bucket(next, bucket))) {
             tr_use_free(a, buffer);
             p->whole[bucket] = -1;
         }

@@ -38,7 +38,7 @@ static void find_rests(struct stow_pass *p, const struct tr_schedule *s)
     for (int i = 0, n = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         p->number[i] = n;
-        n += tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT; /* `overlap` counts the same ones */
+        n += tr_action_reads_params(a); /* `overlap` counts the same ones */
         for (int k = 0; k < a->n_uses; k++) {
             struct rest *x = &p->rest[a->use[k].buffer];
             bool is_long = x->before >= 0 && p->number[i] - p->number[x->before] > LEAST_REST;
