@@ -252,16 +252,21 @@ static enum tr_status add_system(const struct tr_source_map *m, const cJSON *rec
 
 enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
 {
+    enum { FIRST_ANSWER = 2 };
     static const char *const lists[] = { "messages", "prompt", "completion", "chosen", "rejected" };
     if (m->columns)
         TR_PASS(rename_members(record, m->columns));
     for (size_t i = 0; i < TR_COUNT_OF(lists); i++) {
         cJSON *list = cJSON_GetObjectItemCaseSensitive(record, lists[i]);
-        if (!cJSON_IsArray(list) || m->shape == TR_SHAPE_SHAREGPT)
+        if (m->shape == TR_SHAPE_SHAREGPT)
+            continue;
+        if (i >= FIRST_ANSWER && cJSON_IsObject(list)) /* an answer that is one message */
+            TR_PASS(apply_message(m, list));
+        if (!cJSON_IsArray(list))
             continue;
         for (cJSON *message = list->child; message; message = message->next)
             TR_PASS(apply_message(m, message));
-        if (i < 2 && list->child)
+        if (i < FIRST_ANSWER && list->child)
             TR_PASS(add_system(m, record, list));
     }
     const cJSON *system = cJSON_GetObjectItemCaseSensitive(record, "system");

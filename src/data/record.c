@@ -30,8 +30,8 @@ static enum tr_status parse_line(const char *line, size_t n, bool keeps_numbers,
     return st;
 }
 
-enum tr_status tr_record_detect(const struct tr_source_map *map, const char *line, size_t n, bool *is_object,
-                                enum tr_shape *out)
+enum tr_status tr_record_detect(const struct tr_source_map *map, bool wants_pairs, const char *line, size_t n,
+                                bool *is_object, enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
     struct tr_str clean = { 0 };
@@ -41,7 +41,7 @@ enum tr_status tr_record_detect(const struct tr_source_map *map, const char *lin
     *is_object = true;
     if (map)
         TR_TRY(tr_map_apply(map, record));
-    TR_TRY(tr_shape_find(record, map, out));
+    TR_TRY(tr_shape_find(record, map, wants_pairs, out));
 out:
     cJSON_Delete(record);
     tr_str_release(&clean);

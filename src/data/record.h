@@ -44,15 +44,16 @@ struct tr_shape_row {
 const struct tr_shape_row *tr_shape_row(enum tr_shape shape); /* not AUTO */
 bool tr_rules_use_chat(const struct tr_record_rules *r);      /* the chat template writes the documents */
 /* The shape whose members the record holds: the first one in the order of detection, those with a member that the map
- * names (which may be NULL) before others. */
-enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, enum tr_shape *out);
+ * names (which may be NULL) before others. wants_pairs: two answers come first, whatever the map names. */
+enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, bool wants_pairs,
+                             enum tr_shape *out);
 
 /* ---- records ---- */
 
 /* Finds the shape whose members the record holds. TR_USAGE: the line is not a JSON object or, with *is_object, the
  * object has no known shape. */
-enum tr_status tr_record_detect(const struct tr_source_map *map, const char *line, size_t n, bool *is_object,
-                                enum tr_shape *out);
+enum tr_status tr_record_detect(const struct tr_source_map *map, bool wants_pairs, const char *line, size_t n,
+                                bool *is_object, enum tr_shape *out);
 
 /* Appends the document of this line. Invalid UTF-8 becomes U+FFFD first. TR_USAGE means that the record must be
  * skipped: the error text is the reason, and nothing is appended. Other statuses are real failures. Ids of

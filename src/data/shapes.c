@@ -104,11 +104,12 @@ static bool is_named(const struct tr_shape_row *row, const struct tr_source_map 
     return false;
 }
 
-enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, enum tr_shape *out)
+enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, bool wants_pairs, enum tr_shape *out)
 {
     for (int any = !(map && map->columns); any < 2; any++)
         for (size_t i = 0; i < TR_COUNT_OF(detected); i++)
-            if (holds(record, &rows[detected[i]]) && (any || is_named(&rows[detected[i]], map))) {
+            if (holds(record, &rows[detected[i]]) &&
+                (any || is_named(&rows[detected[i]], map) || (wants_pairs && rows[detected[i]].is_pair))) {
                 *out = detected[i];
                 return TR_OK;
             }

@@ -57,7 +57,8 @@ void tr_skip_list_release(struct tr_skip_list *l)
 
 /* The first record decides. Those that are not JSON objects are skipped later; if there are no others, the shape does
  * not matter. */
-static enum tr_status detect(const struct tr_source *source, const struct tr_source_map *map, enum tr_shape *out)
+static enum tr_status detect(const struct tr_source *source, const struct tr_source_map *map, bool wants_pairs,
+                             enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
     struct tr_table *table = NULL;
@@ -71,7 +72,7 @@ static enum tr_status detect(const struct tr_source *source, const struct tr_sou
             break;
         if (row.why)
             continue;
-        st = tr_record_detect(map, row.text, row.n, &is_object, out);
+        st = tr_record_detect(map, wants_pairs, row.text, row.n, &is_object, out);
         if (st == TR_USAGE && is_object)
             TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", source->path, row.number));
         if (st != TR_USAGE)
@@ -107,7 +108,7 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
     else if (r->shape == TR_SHAPE_AUTO && source->shape != TR_SHAPE_AUTO)
         r->shape = source->shape;
     else if (r->shape == TR_SHAPE_AUTO)
-        TR_PASS(detect(source, map, &r->shape));
+        TR_PASS(detect(source, map, o->wants_pairs, &r->shape));
     if (!o->cache_dir)
         return tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path);
     if (tr_shape_row(r->shape)->is_ids)

@@ -26,6 +26,22 @@ static bool share_of_run(const struct tree *t, const struct leaf *leaf, char *ou
     return is_known && n * m > 1;
 }
 
+/* The key is not there at all: an empty value of it is no default. */
+static bool not_even_empty(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    (void)out;
+    (void)n_out;
+    return !tr_tree_has(t, leaf->path);
+}
+
+static bool micro_batch(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *micro = tr_tree_find(t, "micro_batch_size");
+    (void)leaf;
+    snprintf(out, n_out, "%s", micro != NULL ? micro->text : "1");
+    return true;
+}
+
 static bool share_of_eta(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
 {
     const struct leaf *peak = tr_tree_find(t, "learning_rate");
@@ -318,7 +334,9 @@ static const struct import_row rows[] = {
     IDLE("eval_sample_packing pad_to_sequence_len sample_packing_* multipack_real_batches batch_flattening", "rows have one length; what is left is not computed with"),
 
     SAME("micro_batch_size", "per_device_train_batch_size"),
+    { .key = "micro_batch_size", .value = "@absent", TAKEN, .sets = "per_device_train_batch_size=1", .when = "base_model=@on", .why = "axolotl's default" },
     SAME("eval_batch_size", "per_device_eval_batch_size"),
+    { .key = "eval_batch_size", .value = "@absent", TAKEN, .sets = "per_device_eval_batch_size", .convert = micro_batch, .when = "base_model=@on", .why = "axolotl's default: micro_batch_size" },
     { .key = "batch_size", TAKEN, .sets = "train_batch_size", .when = "gradient_accumulation_steps=@absent" },
     { .key = "batch_size", DECIDED, .why = "gradient_accumulation_steps says it" },
     SAME("num_epochs", "num_train_epochs"),
@@ -338,6 +356,7 @@ static const struct import_row rows[] = {
     { .key = "optim_args.bf16_stochastic_round", DECIDED, .why = "bfloat16 weights are rounded at random where master_dtype asks for them" },
     NOT_ON("optim_args.* adam_epsilon2 adam_beta3 dion_* qgalore_* grokfast_*", "optimizers here have no such arguments"),
     { .key = "bf16 bfloat16", .value = "auto", TAKEN, .sets = "dtype=bfloat16", .why = "auto is bfloat16 where the device has it" },
+    { .key = "bf16 bfloat16 fp16 float16 float32", .value = "@absent", TAKEN, .sets = "dtype=bfloat16", .convert = not_even_empty, .when = "base_model=@on", .why = "axolotl's default: bfloat16 where the device has it" },
     { .key = "bfloat16", .value = "@on", TAKEN, .sets = "dtype=bfloat16" },
     { .key = "float16", .value = "@on", TAKEN, .sets = "dtype=float16" },
     { .key = "float32", .value = "@on", TAKEN, .sets = "dtype=float32" },
@@ -393,7 +412,7 @@ static const struct import_row rows[] = {
     { .key = "warmup_steps warmup_ratio", .value = "@absent", DIFFERS, .sets = "warmup_steps=0.03", .when = "base_model=@on", .why = "axolotl's default, which is 100 steps at most" },
     { .key = "saves_per_epoch", .value = "@off", TAKEN, .sets = "save_steps=0" },
     { .key = "saves_per_epoch", TAKEN, .sets = "save_steps", .convert = share_of_run, .or_next = true },
-    { .key = "saves_per_epoch", DIFFERS, .why = "a checkpoint every save_steps steps and at the end" },
+    { .key = "saves_per_epoch", TAKEN, .sets = "save_strategy=epoch" },
     { .key = "evals_per_epoch", DECIDED, .when = "val_set_size=@off @absent;test_datasets[].path=@absent", .why = "there is nothing to evaluate on" },
     { .key = "evals_per_epoch", TAKEN, .sets = "eval_steps", .convert = share_of_run, .or_next = true },
     { .key = "evals_per_epoch", DIFFERS, .why = "an evaluation every eval_steps steps, or at the end" },
@@ -448,6 +467,12 @@ static const struct import_row rows[] = {
     { .key = "rl", .value = "dpo orpo kto simpo", TAKEN, .sets = "task" },
     { .key = "rl", .value = "ipo", TAKEN, .sets = "task=dpo loss_type=ipo" },
     { .key = "rl", CANNOT, .why = NO_RL },
+    { .key = "rl_beta dpo_beta orpo_alpha trl.beta", .value = "@absent", TAKEN, .sets = "beta=0.1", .when = "rl=simpo", .why = "CPOConfig's default" },
+    { .key = "cpo_alpha", .value = "@absent", TAKEN, .sets = "rpo_alpha=1", .when = "rl=simpo", .why = "CPOConfig's default" },
+    { .key = "cpo_alpha", TAKEN, .sets = "rpo_alpha", .when = "rl=simpo" },
+    { .key = "rpo_alpha", TAKEN, .sets = "rpo_alpha", .when = "rl=dpo ipo" },
+    IDLE("cpo_alpha rpo_alpha", "the loss of rl has no such part"),
+    { .key = "trl.beta", TAKEN, .sets = "beta", .when = "rl=dpo ipo orpo kto simpo" },
     SAME("rl_beta dpo_beta", "beta"),
     SAME("dpo_loss_type", "loss_type"),
     SAME("dpo_label_smoothing", "label_smoothing"),
@@ -457,7 +482,7 @@ static const struct import_row rows[] = {
     SAME("simpo_gamma", "simpo_gamma"),
     SAME("kto_desirable_weight", "desirable_weight"),
     SAME("kto_undesirable_weight", "undesirable_weight"),
-    NOT_ON("reward_model process_reward_model center_rewards_coefficient num_labels cpo_alpha rpo_alpha", "there are no reward models here"),
+    NOT_ON("reward_model process_reward_model center_rewards_coefficient num_labels", "there are no reward models here"),
     NOT_ON("trl.* vllm.* ebft.* hatchery.* nemo_gym_* grpo_*", NO_RL),
     NOT_ON("diffusion.* diffusion_lm.* diffusion_decision.* kd_* trainer_cls", "the loss is that of the next token"),
     NOT_ON("use_eaft mixlora_*", "there is no such loss here"),

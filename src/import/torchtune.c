@@ -60,17 +60,33 @@ static bool is_the_model(const struct tree *t, const struct leaf *leaf, char *ou
     return model != NULL && strcmp(model->text, leaf->text) == 0;
 }
 
-/* torchtune's names of linears are ours but for the last of attention and those of the MLP. */
+static bool is_joined(const struct tree *t)
+{
+    return tr_words_match("*.phi3.* *.phi4.*", tr_tree_find(t, "model._component_"));
+}
+
+/* torchtune's names of linears are ours but for the last of attention and those of the MLP. Where the files of the
+ * model hold several as one matrix, that one gets the adapter. */
 static void take_targets(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
                          const struct import_row *row)
 {
-    static const char *const mlp[] = { "gate_proj", "up_proj", "down_proj" };
-    bool is_mlp = tr_text_like("*apply_lora_to_mlp", 18, leaf->path);
-    for (size_t i = 0; !is_mlp && i < leaf->n_items; i++)
-        tr_import_add(im, t, leaf, row->verdict, "lora_target_modules",
-                      strcmp(leaf->items[i], "output_proj") == 0 ? "o_proj" : leaf->items[i], NULL);
-    for (size_t i = 0; is_mlp && i < TR_COUNT_OF(mlp); i++)
-        tr_import_add(im, t, leaf, row->verdict, "lora_target_modules", mlp[i], NULL);
+    static const char *const mlp[] = { "gate_proj", "up_proj", "down_proj" }, *const both[] = { "gate_up_proj",
+                                                                                                "down_proj" };
+    bool is_mlp = tr_text_like("*apply_lora_to_mlp", 18, leaf->path), has_qkv = false;
+    if (is_mlp) {
+        size_t n = is_joined(t) ? TR_COUNT_OF(both) : TR_COUNT_OF(mlp);
+        for (size_t i = 0; i < n; i++)
+            tr_import_add(im, t, leaf, row->verdict, row->sets, is_joined(t) ? both[i] : mlp[i], row->why);
+        return;
+    }
+    for (size_t i = 0; i < leaf->n_items; i++) {
+        const char *name = strcmp(leaf->items[i], "output_proj") == 0 ? "o_proj" : leaf->items[i];
+        if (is_joined(t) && tr_words_match("q_proj k_proj v_proj", &(struct leaf){ .text = name }))
+            name = has_qkv ? NULL : "qkv_proj";
+        has_qkv |= name != NULL && strcmp(name, "qkv_proj") == 0;
+        if (name != NULL)
+            tr_import_add(im, t, leaf, row->verdict, row->sets, name, row->why);
+    }
 }
 
 /* A key of `dataset`, if it is there and says something else than the usual name. */
@@ -79,6 +95,27 @@ static void take_name(struct source *s, const struct tree *t, const char *key, c
     const struct leaf *leaf = tr_tree_find(t, key);
     if (leaf != NULL && !(group != NULL && strcmp(leaf->text, ours) == 0))
         tr_source_set(s, group, ours, leaf->text);
+}
+
+#define STACK_EXCHANGE "*stack_exchange*_paired_dataset"
+
+/* Its question is a turn of the user. */
+static void take_answers(struct source *s)
+{
+    tr_source_set(s, "columns", "instruction", "question");
+    tr_source_set(s, "columns", "chosen", "response_j");
+    tr_source_set(s, "columns", "rejected", "response_k");
+}
+
+/* The data set that such a component reads where the file names none. */
+static void take_stack_exchange(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                                const struct import_row *row)
+{
+    struct source s;
+    tr_source_open(&s);
+    take_answers(&s);
+    tr_source_give(&s, im, t, leaf, row->verdict, row->sets, "lvwerra/stack-exchange-paired", row->why);
+    tr_source_close(&s);
 }
 
 /* Files of `dataset`, read as its component reads them. */
@@ -101,11 +138,16 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
                strcmp(list->text, is_sharegpt ? "conversations" : "messages") != 0) {
         tr_source_set(&s, NULL, "format", is_sharegpt ? "sharegpt" : "messages");
         tr_source_set(&s, "columns", "messages", list->text);
+    } else if (tr_words_match(STACK_EXCHANGE, kind) && !tr_tree_has(t, "dataset.column_map")) {
+        take_answers(&s);
     } else if (kind != NULL) {
         take_name(&s, t, "dataset.column_map.instruction", "columns", "instruction");
         take_name(&s, t, "dataset.column_map.input", "columns", "input");
         take_name(&s, t, "dataset.column_map.output", "columns", "output");
         take_name(&s, t, "dataset.column", "columns", "text");
+        take_name(&s, t, "dataset.column_map.chosen", "columns", "chosen");
+        take_name(&s, t, "dataset.column_map.rejected", "columns", "rejected");
+        take_name(&s, t, "dataset.column_map.prompt", "columns", "instruction");
     }
     take_name(&s, t, "dataset.new_system_prompt", NULL, "system");
     const struct leaf *split = tr_tree_find(t, "dataset.split"), *config = tr_tree_find(t, "dataset.subset");
@@ -124,6 +166,7 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
 #define NO_RL          "there is no reinforcement learning and no distillation here"
 #define NOT_A_TRAINING "not a training: trireme eval and trireme generate"
 #define HUB            SOURCE_HUB
+#define JOINED         "one adapter for the matrix that holds several of these in the files of the model"
 #define NO_SENTENCES                                                                                                   \
     "with a chat template its user turn is the instruction and the input, without the sentences of Alpaca"
 
@@ -133,6 +176,8 @@ static const struct import_row rows[] = {
     { .key = "model._component_", .value = "*.qlora_*", TAKEN, .sets = "finetuning_type=lora load_in_4bit=true bnb_4bit_use_double_quant=true" },
     { .key = "model._component_", .value = "*.lora_*", TAKEN, .sets = "finetuning_type=lora" },
     { .key = "model._component_", DECIDED, .why = "config.json of the model says it" },
+    { .key = "model.lora_attn_modules", .when = "model._component_=*.phi3.* *.phi4.*", DIFFERS, .sets = "lora_target_modules", .apply = take_targets, .why = JOINED },
+    { .key = "model.apply_lora_to_mlp", .value = "@on", .when = "model._component_=*.phi3.* *.phi4.*", DIFFERS, .sets = "lora_target_modules", .apply = take_targets, .why = JOINED },
     { .key = "model.lora_attn_modules", TAKEN, .sets = "lora_target_modules", .apply = take_targets },
     { .key = "model.apply_lora_to_mlp", .value = "@on", TAKEN, .sets = "lora_target_modules", .apply = take_targets },
     { .key = "model.apply_lora_to_output", .value = "@on", TAKEN, .sets = "lora_target_modules=lm_head" },
@@ -167,11 +212,11 @@ static const struct import_row rows[] = {
 
     { .key = "dataset._component_", .value = "*alpaca_cleaned_dataset", DIFFERS, .sets = "data=yahma/alpaca-cleaned", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB "; " NO_SENTENCES },
     { .key = "dataset._component_", .value = "*.alpaca_dataset", DIFFERS, .sets = "data=tatsu-lab/alpaca", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB "; " NO_SENTENCES },
-    { .key = "dataset._component_", .value = "*stack_exchange_paired_dataset", DIFFERS, .sets = "data=lvwerra/stack-exchange-paired", .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB },
+    { .key = "dataset._component_", .value = STACK_EXCHANGE, DIFFERS, .sets = "data", .apply = take_stack_exchange, .when = "dataset.source=@absent;dataset.data_files=@absent", .why = HUB },
     { .key = "dataset._component_", .value = "*multimodal* *cauldron* *vision*", CANNOT, .why = "text only: there are no images here" },
     { .key = "dataset._component_", .value = "*gsm8k*", CANNOT, .why = NO_RL },
     { .key = "dataset._component_", .value = "*.alpaca_dataset *.alpaca_cleaned_dataset", DIFFERS, .why = NO_SENTENCES },
-    { .key = "dataset._component_", .value = "*.instruct_dataset *.chat_dataset *.text_completion_dataset *.preference_dataset", DECIDED, .why = "the first record of a file says what it holds" },
+    { .key = "dataset._component_", .value = "*.instruct_dataset *.chat_dataset *.text_completion_dataset *.preference_dataset " STACK_EXCHANGE, DECIDED, .why = "the first record of a file says what it holds" },
     { .key = "dataset._component_", CANNOT, .why = "name the files with data" },
     { .key = "dataset.source", .value = "json text csv parquet", DECIDED, .why = "data_files says it" },
     { .key = "dataset.source dataset.data_files", TAKEN, .sets = "data", .apply = take_files },
@@ -185,7 +230,7 @@ static const struct import_row rows[] = {
     { .key = "dataset.train_on_input", .value = "@absent", TAKEN, .sets = "train_on=all", .when = "dataset._component_=*.alpaca_dataset *.alpaca_cleaned_dataset", .why = "torchtune's default for alpaca" },
     { .key = "dataset.conversation_style", .value = "sharegpt openai", DECIDED, .why = "the first record of a file says what it holds" },
     { .key = "dataset.new_system_prompt", DIFFERS, .why = "the system prompt of records that have none" },
-    { .key = "dataset.column dataset.column_map.instruction dataset.column_map.input dataset.column_map.output dataset.conversation_column", TAKEN, .why = IN_DATA },
+    { .key = "dataset.column dataset.column_map.instruction dataset.column_map.input dataset.column_map.output dataset.column_map.prompt dataset.column_map.chosen dataset.column_map.rejected dataset.conversation_column", TAKEN, .why = IN_DATA },
     { .key = "dataset.column_map dataset.column_map.*", .value = "@on", CANNOT, .why = "columns are instruction, input and output" },
     { .key = "dataset.add_eos", .value = "@off", DIFFERS, .why = "the end of a document is trained" },
     { .key = "dataset.subset dataset.name", TAKEN, .why = A_PART },
@@ -236,6 +281,7 @@ static const struct import_row rows[] = {
     { .key = "loss._component_", .value = "*DPOLoss", TAKEN, .sets = "task=dpo" },
     { .key = "loss._component_", CANNOT, .why = "there is no such loss here" },
     SAME("loss.beta", "beta"),
+    SAME("loss.loss_type", "loss_type"),
     { .key = "loss.label_smoothing", .value = "@on", TAKEN, .sets = "label_smoothing" },
     IDLE("loss.num_output_chunks loss.ignore_index", "the loss of tokens, in chunks"),
     { .key = "loss.epsilon loss.kl_coeff loss.value_coeff loss.value_clip_range", CANNOT, .why = NO_RL },
@@ -281,7 +327,7 @@ static const struct import_row rows[] = {
     { .key = "apply_chat_template", DECIDED, .why = "conversations are rendered with the chat template" },
 
     { .key = "quantizer quantizer.*", .value = "@on", CANNOT, .why = "not a training of weights: quantisation during training is not here" },
-    { .key = "tasks limit enable_kv_cache max_new_tokens temperature top_k prompt.* chat_format instruct_template max_seq_length", .value = "@on", CANNOT, .why = NOT_A_TRAINING },
+    { .key = "tasks limit enable_kv_cache max_new_tokens temperature top_k prompt prompt.* chat_format instruct_template max_seq_length", .value = "@on", CANNOT, .why = NOT_A_TRAINING },
     { .key = "kd_* teacher_* ref_* reward_* value_* policy_* ppo_* postprocessing.* training.* inference.* orchestration.* grpo_samples num_steps max_generated_tokens forward_batch_size base_model_path min_response_length penalise_no_eos reward_functions* stop_token_ids whiten_rewards gamma lmbda kl_coeff advantages* reward_and_value_model.*", .value = "@on", CANNOT, .why = NO_RL },
     END_OF_ROWS,
 };

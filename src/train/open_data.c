@@ -95,7 +95,13 @@ out:
 static enum tr_status first_records(const char *path, int64_t n, char out[TR_PATH_MAX])
 {
     const char *split = tr_file_exists(path) || tr_dir_exists(path) ? NULL : strrchr(path, '#');
-    if (split && strchr(split, '['))
+    const char *slice = split ? strchr(split, '[') : NULL;
+    long long first = 0;
+    int n_slice = 0;
+    if (slice && sscanf(slice, "[:%18lld]%n", &first, &n_slice) == 1 && n_slice > 0 && !slice[n_slice] && first > 0)
+        return tr_format(out, TR_PATH_MAX, "%.*s[:%" PRId64 "]", (int)(slice - path), path,
+                         first < n ? (int64_t)first : n);
+    if (slice)
         return tr_fail(TR_USAGE, "%s has a slice already; leave it or max_samples %" PRId64 " out", path, n);
     return tr_format(out, TR_PATH_MAX, "%s%s[:%" PRId64 "]", path, split ? "" : "#", n);
 }

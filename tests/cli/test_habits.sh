@@ -93,7 +93,11 @@ tokens = sum(len(json.loads(l)["text"]) for l in list(open("train.jsonl"))[:3])
 e = [json.loads(l) for l in open("few/events.jsonl")]
 assert [x["tokens"] for x in e if x["event"] == "eval"] == [tokens], tokens
 PY
-refused 'train.jsonl#\[:9\] has a slice already' --data 'train.jsonl#[:9]' --max_samples 3
+for slice in 7 9; do
+    "$TRIREME" data check --model model --data "train.jsonl#[:$slice]" --max_samples $((16 - slice)) --json >few.json
+    python3 -c "import json; d = json.load(open('few.json')); assert d['documents'] == 7, d" || fail "$(cat few.json)"
+done
+refused 'train.jsonl#\[9:\] has a slice already' --data 'train.jsonl#[9:]' --max_samples 3
 
 # Named sets: each has the loss that it has alone; the one that is named chooses the best step.
 head -20 train.jsonl >first.jsonl

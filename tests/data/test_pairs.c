@@ -81,6 +81,15 @@ static void columns_become_conversations(void **state)
     (void)snprintf(want, sizeof want, "%sq\ni%sA<|IM_END|>\n|%sq\ni%sB<|IM_END|>\n|", user, end, user, end);
     for (size_t i = 0; i < TR_COUNT_OF(texts); i++)
         assert_pairs(&b, put_text(*state, "a.jsonl", texts[i]), want);
+    /* axolotl's: a map that names the column of the prompt only, and the members of every message */
+    static const char map[] =
+        "{\"columns\": {\"messages\": \"talk\"}, \"message\": {\"role\": \"who\", \"content\": \"what\"}}",
+                      mapped[] =
+                          "{\"talk\": [{\"who\": \"human\", \"what\": \"q\\ni\"}], \"chosen\": {\"who\": \"gpt\", "
+                          "\"what\": \"a\"}, \"rejected\": {\"who\": \"gpt\", \"what\": \"b\"}}\n";
+    static const char *const maps[] = { map };
+    b.options.maps = maps;
+    assert_pairs(&b, put_text(*state, "a.jsonl", mapped), want);
     assert_int_equal(b.n_skips, 0);
     tr_chat_close(chat);
     bench_release(&b);

@@ -71,7 +71,7 @@ static void check_line(const char *line, size_t n, struct tr_doc *doc)
 {
     enum tr_shape shape;
     bool is_object;
-    (void)tr_record_detect(NULL, line, n, &is_object, &shape);
+    (void)tr_record_detect(NULL, false, line, n, &is_object, &shape);
     for (int k = TR_SHAPE_TEXT; k < TR_SHAPE_COUNT; k++)
         check_record(line, n, (enum tr_shape)k, true, doc);
     check_record(line, n, TR_SHAPE_ALPACA, false, doc);

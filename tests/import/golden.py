@@ -88,7 +88,7 @@ wandb_project:
 """
 AX_OUT = {"model": "models/tiny", "data": ["a.jsonl"], "eval_split": 0.05, "output": "./out", "sequence_length": 2048,
           "packing": "bestfit", "gradient_accumulation_steps": 4, "per_device_train_batch_size": 2, "num_train_epochs": 1,
-          "learning_rate": 2e-5, "dtype": "bfloat16", "recompute": "block", "logging_steps": 1, "warmup_steps": 0.1,
+          "per_device_eval_batch_size": 2, "learning_rate": 2e-5, "dtype": "bfloat16", "recompute": "block", "logging_steps": 1, "warmup_steps": 0.1,
           "weight_decay": 0, "lr_scheduler_type": "cosine", "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4}
 TUNE = """output_dir: /tmp/out
 tokenizer:
@@ -259,7 +259,7 @@ CASES = [
      without(AX_OUT, zero=3), ["chat_template"], ["load_in_8bit"], ["sequence_lenght"]),
     ("axolotl text", {"a.yaml": "base_model: m\npretraining_dataset:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n    type: pretrain\n    text_column: body\n"
                                 "micro_batch_size: 1\nmax_steps: 10\nlearning_rate: 1e-4\noutput_dir: o\nlr_scheduler: constant\noptimizer: lion_pytorch\nbf16: true\n"},
-     {"model": "m", "data": [{"path": p, "columns": {"text": "body"}} for p in ("a.jsonl", "b.jsonl")], "per_device_train_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
+     {"model": "m", "data": [{"path": p, "columns": {"text": "body"}} for p in ("a.jsonl", "b.jsonl")], "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
       "lr_scheduler_type": "constant", "optim": "lion", "dtype": "bfloat16", "sequence_length": 512, "save_strategy": "epoch", "save_total_limit": 4, "warmup_steps": 0.03},
      [], [], []),
 
@@ -332,13 +332,29 @@ test_datasets:
                                     "micro_batch_size: 1\n"},
      {"model": "m", "data": ["a.jsonl"], "sequence_length": 512, "packing": "none", "per_device_train_batch_size": 1, "num_train_epochs": 1, "lr_scheduler_type": "cosine",
       "finetuning_type": "lora", "load_in_4bit": True, "bnb_4bit_use_double_quant": True, "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4,
-      "warmup_steps": 0.03, "from_scratch": True}, [], [], []),
+      "warmup_steps": 0.03, "from_scratch": True, "per_device_eval_batch_size": 1, "dtype": "bfloat16"}, [], [], []),
+    ("axolotl, more defaults", {"a.yaml": "base_model: m\ndatasets:\n  - path: a.jsonl\n    type: chat_template\nnum_epochs: 1\nsaves_per_epoch: 1\nevals_per_epoch: 1\n"},
+     {"model": "m", "data": ["a.jsonl"], "sequence_length": 512, "packing": "none", "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "num_train_epochs": 1,
+      "dtype": "bfloat16", "lr_scheduler_type": "cosine", "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4, "warmup_steps": 0.03}, [], [], []),
+    ("axolotl, no precision", {"a.yaml": AX.replace("bf16: auto", "bf16:")}, without(AX_OUT, "dtype"), [], [], []),
+    ("axolotl simpo", {"a.yaml": AX + "rl: simpo\nsimpo_gamma: 0.7\n"}, without(AX_OUT, task="simpo", simpo_gamma=0.7, beta=0.1, rpo_alpha=1), [], [], []),
+    ("axolotl simpo, all of it", {"a.yaml": AX + "rl: simpo\nsimpo_gamma: 0.7\nrl_beta: 2.5\ncpo_alpha: 0.2\n"},
+     without(AX_OUT, task="simpo", simpo_gamma=0.7, beta=2.5, rpo_alpha=0.2), [], [], []),
+    ("axolotl dpo", {"a.yaml": AX + "rl: dpo\nrpo_alpha: 0.3\ntrl:\n  beta: 0.3\n"}, without(AX_OUT, task="dpo", rpo_alpha=0.3, beta=0.3), [], [], []),
     ("axolotl says otherwise", {"a.yaml": AX.replace("chat_template", "completion") + "adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"
                                           "save_total_limit: 2\nsave_strategy: \"no\"\n"},
      without(AX_OUT, "long_documents", "save_strategy", finetuning_type="lora", load_in_4bit=True, save_total_limit=2, save_steps=0), [], [], []),
     ("trl pairs", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\neval_delay: 10\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "dpo", "beta": 0.2, "eval_delay": 10, "learning_rate": 1e-6, "sequence_length": 1024, "packing": "none",
       "recompute": "block", "dtype": "bfloat16"}, ["beta", "beta"], [], []),
+    ("trl simpo", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nloss_type: simpo\nsimpo_gamma: 0.7\n"},
+     {"output": "o", "model": "m", "data": ["d"], "task": "simpo", "simpo_gamma": 0.7, "beta": 0.1, "rpo_alpha": 1, "learning_rate": 1e-6, "sequence_length": 1024,
+      "packing": "none", "recompute": "block", "dtype": "bfloat16"}, [], [], []),
+    ("trl cpo", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\ncpo_alpha: 0.5\n"},
+     {"output": "o", "model": "m", "data": ["d"], "task": "cpo", "beta": 0.2, "rpo_alpha": 0.5, "learning_rate": 1e-6, "sequence_length": 1024,
+      "packing": "none", "recompute": "block", "dtype": "bfloat16"}, [], [], []),
+    ("llama-factory simpo", {"a.yaml": "stage: dpo\npref_loss: simpo\nfinetuning_type: lora\nmodel_name_or_path: m\noutput_dir: o\ncutoff_len: 64\nplot_loss: true\n"},
+     {"finetuning_type": "lora", "lora_target_modules": ["all-linear"], "model": "m", "output": "o", "sequence_length": 64, "recompute": "block", "task": "simpo", "beta": 0.1}, [], [], []),
     ("a scheduler of DeepSpeed", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndeepspeed: ds.json\nlr_scheduler_type: cosine\nwarmup_steps: 5\n",
                                  "+ds.json": json.dumps({"scheduler": {"type": "WarmupDecayLR", "params": {
                                      "total_num_steps": "auto", "warmup_min_lr": 0, "warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_type": "linear"}}})},
@@ -380,6 +396,19 @@ test_datasets:
     ("torchtune pairs", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss\n  beta: 0.05").replace("instruct_dataset", "preference_dataset") +
                          "ref_checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: /tmp/m\n  model_type: LLAMA3\n"},
      without(TUNE_OUT, dtype="fp32", task="dpo", beta=0.05, data=["a.jsonl"]), [], [], []),
+    ("torchtune pairs with columns", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss\n  loss_type: ipo").replace(
+        "instruct_dataset", "preference_dataset").replace("  packed: False\n", "  packed: False\n  column_map: {chosen: good, rejected: bad}\n")},
+     without(TUNE_OUT, dtype="fp32", task="dpo", loss_type="ipo", data=[{"path": "a.jsonl", "columns": {"chosen": "good", "rejected": "bad"}}]), [], [], []),
+    ("torchtune answers", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss").replace("instruct_dataset", "stack_exchange_paired_dataset")},
+     without(TUNE_OUT, dtype="fp32", task="dpo", data=[{"path": "a.jsonl", "columns": {"instruction": "question", "chosen": "response_j", "rejected": "response_k"}}]), [], [], []),
+    ("torchtune answers of the hub", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss").replace(
+        "instruct_dataset", "stack_exchanged_paired_dataset").replace("  source: json\n  data_files: a.jsonl\n", "")},
+     without(TUNE_OUT, dtype="fp32", task="dpo",
+             data=[{"path": "lvwerra/stack-exchange-paired", "columns": {"instruction": "question", "chosen": "response_j", "rejected": "response_k"}}]), ["dataset._component_"], [], []),
+    ("torchtune lora of joined matrices", {"a.yaml": (TUNE % ("", "fp32")).replace("llama3_2.llama3_2_1b", "phi3.lora_phi3_mini").replace(
+        "checkpointer:", "  lora_attn_modules: ['q_proj', 'k_proj', 'v_proj', 'output_proj']\n  apply_lora_to_mlp: True\ncheckpointer:", 1)},
+     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", lora_target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+     ["model.lora_attn_modules", "model.lora_attn_modules", "model.apply_lora_to_mlp", "model.apply_lora_to_mlp"], [], []),
     ("torchtune pairs beside another model", {"a.yaml": (TUNE % ("", "fp32")) + "ref_checkpointer:\n  checkpoint_dir: /tmp/r\n"},
      without(TUNE_OUT, dtype="fp32", ref_model="/tmp/r"), [], [], []),
     ("torchtune held out", {"a.yaml": "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: c.jsonl\n  split: train[:95%]\n  packed: true\ndataset_val:\n"
