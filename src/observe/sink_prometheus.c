@@ -163,23 +163,42 @@ static bool set_special(struct prometheus *p, const char *metric, double x)
     return false;
 }
 
-static void set_metric(struct prometheus *p, const struct tr_metric *m)
+/* labels: of all samples of the event, with braces; "": none. */
+static void set_named(struct prometheus *p, const char *metric, const char *labels, double x)
 {
-    char name[256];
-    if (set_special(p, m->name, m->value))
-        return;
+    char name[256], full[280], help[300];
     for (size_t i = 0; i < TR_COUNT_OF(known); i++)
-        if (strcmp(known[i].metric, m->name) == 0) {
-            set(p, known[i].name, known[i].help, known[i].is_sum, "", m->value);
+        if (strcmp(known[i].metric, metric) == 0) {
+            set(p, known[i].name, known[i].help, known[i].is_sum, labels, x);
             return;
         }
-    (void)snprintf(name, sizeof name, "%s", m->name);
+    (void)snprintf(name, sizeof name, "%s", metric);
     clean(name);
     spell_unit(name, sizeof name);
-    char full[280], help[300];
     (void)snprintf(full, sizeof full, "trireme_%.120s", name);
-    (void)snprintf(help, sizeof help, "%.100s of the last event that has it", m->name);
-    set(p, full, help, false, "", m->value);
+    (void)snprintf(help, sizeof help, "%.100s of the last event that has it", metric);
+    set(p, full, help, false, labels, x);
+}
+
+/* "eval/code_loss" of the set "code" is trireme_eval_loss{set="code"}: in a name of its own, a set "a-b" would be the
+ * set "a_b", and a set "h" an abbreviated unit. */
+static void set_metric(struct prometheus *p, const struct tr_metric *m, const char *eval_set)
+{
+    char name[256], prefix[160];
+    struct tr_str labels = { 0 };
+    size_t n = (size_t)snprintf(prefix, sizeof prefix, "eval/%s_", eval_set);
+    if (set_special(p, m->name, m->value))
+        return;
+    if (!*eval_set || strncmp(m->name, prefix, n) != 0) {
+        set_named(p, m->name, "", m->value);
+        return;
+    }
+    add_label(&labels, "set", eval_set);
+    tr_str_addf(&labels, "}");
+    (void)snprintf(name, sizeof name, "eval/%s", m->name + n);
+    if (tr_str_ok(&labels))
+        set_named(p, name, labels.p, m->value);
+    tr_str_release(&labels);
 }
 
 static enum tr_status replace_file(struct prometheus *p)
@@ -258,9 +277,11 @@ out:
 static enum tr_status write_event(void *sink, const struct tr_track_event *e)
 {
     struct prometheus *p = sink;
-    const char *action = "";
+    const char *action = "", *eval_set = "";
+    if (tr_json_str(e->event->json, "set", false, &eval_set) != TR_OK)
+        tr_error_clear();
     for (size_t i = 0; i < e->n_metrics; i++)
-        set_metric(p, &e->metric[i]);
+        set_metric(p, &e->metric[i], eval_set);
     if (e->event->kind == TR_EVENT_STEP) {
         set(p, "trireme_step", "last step", false, "", (double)e->step);
         set(p, "trireme_last_progress_timestamp_seconds", "when the last step ended", false, "", e->time);

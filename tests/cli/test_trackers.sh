@@ -90,6 +90,12 @@ WANDB_MODE=sometimes expect 2 train never --max_steps 2
 expect 2 train never --max_steps 2 --run_name a/b
 [ ! -e never ] || fail "a refused run has written something"
 
+# Sets of evaluation data, by their names, also where these look like units or differ only in letters that a metric's name cannot have.
+expect 0 env TRACKIO_DIR="$PWD/sets/trackio" "$TRIREME" train --model model --data train.jsonl --eval_data h=train.jsonl --eval_data a-b=train.jsonl --eval_data a_b=train.jsonl \
+    --output sets --sequence_length 32 --per_device_train_batch_size 2 --max_steps 4 --eval_steps 2 --threads 1 --report_to all --metrics_file sets/metrics.prom
+read_back sets
+[ "$(grep -c '^trireme_eval_loss{set=' sets/metrics.prom)" = 3 ] || fail "not a loss a set: $(grep eval_ sets/metrics.prom)"
+
 # All ranks of a launch: one writes.
 expect 0 env TRACKIO_DIR="$PWD/two/trackio" "$TRIREME" launch --nproc-per-node 2 train --model model --data train.jsonl --eval_data train.jsonl \
     --output two --sequence_length 32 --per_device_train_batch_size 2 --max_steps 6 --threads 1 --report_to all --metrics_file two/metrics.prom

@@ -82,6 +82,8 @@ static void run(int64_t from, int64_t to, const char *const *sinks, size_t n_sin
         tr_observe_norms(o, s, names, norms, 2);
     }
     tr_observe_eval(o, &(struct tr_event_eval){ .step = to, .loss = 2 });
+    tr_observe_eval(o, &(struct tr_event_eval){ .step = to, .loss = 3, .set = "a-b" });
+    tr_observe_eval(o, &(struct tr_event_eval){ .step = to, .loss = 4, .set = "a_b" });
     tr_observe_fault(o, &(struct tr_event_fault){ .host = "h", .phase = "p", .action = "a", .cause = "c\n\"" });
     tr_observe_end(o, &(struct tr_event_end){ .status = "stopped", .steps = to });
     tr_observe_close(o);
@@ -120,6 +122,9 @@ static void a_resumed_run_continues_its_files(void **state)
     assert_non_null(strstr(text, "\ntrireme_step 45\n"));
     assert_non_null(strstr(text, "\ntrireme_tokens_total 450\n"));
     assert_non_null(strstr(text, "trireme_parameter_grad_norm{parameter=\"model.b\"} 2.5\n"));
+    assert_non_null(strstr(text, "\ntrireme_eval_loss 2\n"));
+    assert_non_null(strstr(text, "trireme_eval_loss{set=\"a-b\"} 3\n"));
+    assert_non_null(strstr(text, "trireme_eval_loss{set=\"a_b\"} 4\n"));
     free(text);
 }
 

@@ -133,7 +133,18 @@ def prometheus_samples(run, is_plain):
     if is_plain:
         return plain.prometheus(text)
     from prometheus_client.parser import text_string_to_metric_families as parse
-    return {s.name: s.value for f in parse(text) for s in f.samples}
+    labels = lambda s: "{" + ",".join(f'{k}="{v}"' for k, v in s.labels.items()) + "}" if s.labels else ""
+    return {s.name + labels(s): s.value for f in parse(text) for s in f.samples}
+
+
+def of_sets(run):
+    """{sample: value} of the last evaluation of every named set."""
+    out = {}
+    for e in map(json.loads, open(f"{run}/events.jsonl")):
+        if "set" in e:
+            out.update({f'trireme_eval_{k.replace("/", "_")}{{set="{e["set"]}"}}': v for k, v in e.items()
+                        if k not in SKIPPED and isinstance(v, (int, float)) and not isinstance(v, bool)})
+    return out
 
 
 def prometheus(run, want, is_plain):
@@ -141,6 +152,9 @@ def prometheus(run, want, is_plain):
     last = {}
     for (k, step), v in want.items():
         last[k] = v
+    wrong = {k: (v, got.get(k)) for k, v in of_sets(run).items() if got.get(k) != v}
+    if wrong:
+        sys.exit(f"prometheus: of evaluation data with names: {wrong}")
     pairs = {"train/loss": "trireme_train_loss", "train/grad_norm": "trireme_grad_norm", "train/learning_rate": "trireme_learning_rate",
              "eval/loss": "trireme_eval_loss", "perf/tokens_per_second": "trireme_tokens_per_second", "checkpoint/bytes": "trireme_checkpoint_bytes"}
     for k, n in pairs.items():
