@@ -1,4 +1,4 @@
-/* attention.cpp - kernels of attention and of dropout, for tests in C. */
+/* attention.cpp - the emulated kernels, for tests in C. */
 #include "ops/cuda/cuda.cuh"
 
 extern "C" bool emulated_attention(const struct tr_call *c, int shared_of_gpu)
@@ -22,15 +22,15 @@ bool tr_cudnn_attention_bwd(const struct tr_call *)
 extern "C" tr_kernel emulated_kernel(enum tr_opcode op)
 {
     switch (op) {
-    case TR_OP_ATTENTION:
-        return tr_cuda_ATTENTION;
-    case TR_OP_ATTENTION_BWD:
-        return tr_cuda_ATTENTION_BWD;
-    case TR_OP_DROPOUT:
-        return tr_cuda_DROPOUT;
-    case TR_OP_NOISE:
-        return tr_cuda_NOISE;
-    default:
-        return NULL;
+#define X(id)                                                                                                          \
+    case TR_OP_##id:                                                                                                   \
+        return tr_cuda_##id;
+        X(ATTENTION)
+        X(ATTENTION_BWD) X(DROPOUT) X(NOISE) X(ACT) X(ACT_BWD) X(GLU) X(GLU_BWD) X(ADD) X(SCALE) X(CAST) X(ZERO)
+            X(EMBED) X(EMBED_DW) X(ROPE) X(REGROUP) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS) X(WEIGH_LOSS) X(ROW_SQUARES)
+                X(COL_SCALE) X(COL_SCALE_BWD) X(ADAFACTOR_SUMS) X(ADAFACTOR_FACTORS) X(ADAFACTOR_NORM)
+                    X(ADAFACTOR_APPLY)
+#undef X
+                        default : return NULL;
     }
 }

@@ -18,5 +18,9 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float x)
 {
     return __nv_bfloat16{ tr_bf16_of_f32(x) };
 }
+static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits)
+{
+    return __nv_bfloat16{ bits };
+}
 
 #endif

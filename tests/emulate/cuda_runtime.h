@@ -20,7 +20,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__
+#define __shared__   thread_local /* one for all CUDA threads, which are one thread of the host; static in a function */
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
@@ -61,8 +61,8 @@ extern struct emulated emulated;
 #define gridDim   (emulated.grid)
 
 enum { EMULATED_SHARED = 227 << 10 };
-extern char memory[]; /* the shared memory of a block, by the names that kernels give it */
-extern float shared[];
+extern __shared__ char memory[]; /* what a launch asked for, by the names that kernels give it */
+extern __shared__ float shared[];
 
 void emulate_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
 /* Waits for n threads at one of 16 barriers; returns how many of them came with `counts`. */
@@ -121,6 +121,10 @@ static inline bool __all_sync(unsigned, bool is_true)
     });
     return is_true;
 }
+static inline bool __any_sync(unsigned lanes, bool is_true)
+{
+    return !__all_sync(lanes, !is_true);
+}
 static inline uint32_t __cvta_generic_to_shared(const void *p)
 {
     return (uint32_t)((const char *)p - memory);
@@ -144,6 +148,22 @@ static inline float __fdividef(float a, float b)
 static inline float __fdiv_rn(float a, float b)
 {
     return a / b;
+}
+static inline float __fsqrt_rn(float x)
+{
+    return sqrtf(x);
+}
+static inline uint32_t __float_as_uint(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline float __uint_as_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 #define __expf(x) expf(x) /* glibc has a function of this name */
 
@@ -173,6 +193,11 @@ static inline cudaError_t cudaDeviceGetAttribute(int *value, int, int)
 }
 template <typename F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
 {
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    memset(p, value, bytes);
     return cudaSuccess;
 }
 static inline cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t bytes, size_t rows, cudaStream_t)

@@ -11,8 +11,15 @@ enum { STACK = 64 << 10, WARP = 32, MAX_THREADS = 1024, N_BARRIERS = 16 };
 
 struct emulated emulated;
 int emulated_shared_of_gpu = EMULATED_SHARED;
-alignas(128) char memory[EMULATED_SHARED];
-extern float shared[EMULATED_SHARED / 4] __attribute__((alias("memory")));
+alignas(128) __shared__ char memory[EMULATED_SHARED];
+alignas(128) __shared__ float shared[EMULATED_SHARED / sizeof(float)];
+/* Where kernels declare these two in a function, the compiler calls what would initialise them, by these names. */
+extern "C" void _ZTH6memory(void)
+{
+}
+extern "C" void _ZTH6shared(void)
+{
+}
 
 /* ---- a change of stacks ---- */
 
@@ -132,6 +139,7 @@ void emulate_launch(dim3 grid, dim3 block, size_t bytes, const std::function<voi
         for (unsigned x = 0; x < grid.x; x++) {
             emulated.block = dim3(x, y);
             memset(memory, 0xff, bytes);
+            memset(shared, 0xff, bytes);
             memset(barriers, 0, sizeof barriers);
             memset(warps, 0, sizeof warps);
             for (int i = 0; i < n_threads; i++) {

@@ -49,6 +49,21 @@ static inline void each_call(enum tr_opcode only, check_fn *check)
             each_call_of(&cases[i], &modes[m], only, check);
 }
 
+/* A NaN goes through every activation, so that the loss shows it. */
+static inline void assert_nan_stays(tr_kernel act)
+{
+    for (int kind = TR_ACT_NONE; kind <= TR_ACT_SILU; kind++) {
+        float x[37], y[37];
+        for (int i = 0; i < 37; i++)
+            x[i] = i % 5 == 2 ? NAN : (float)(i - 18);
+        struct tr_view in = { .data = x, .dtype = TR_F32, .rows = 1, .cols = 37, .ld = 37 }, out = in;
+        out.data = y;
+        act(&(struct tr_call){ .op = TR_OP_ACT, .in = { in }, .out = { out }, .attr = { .act = kind } });
+        for (int i = 0; i < 37; i++)
+            assert_int_equal(isnan(y[i]), i % 5 == 2);
+    }
+}
+
 /* Spacing of neighbouring numbers near x, relative: two correct results round to neighbours at worst. */
 static inline double spacing(enum tr_dtype d)
 {

@@ -206,6 +206,11 @@ static const struct op_case cases[] = {
     { TR_OP_MUON_APPLY, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9, .first = 5 } },
     { TR_OP_ADAFACTOR_SUMS, "wide", .n = 3, .d = 301, .attr = { .rows = 3, .cols = 301 } },
     { TR_OP_ADAFACTOR_SUMS, "tall", .n = 67, .d = 9, .attr = { .rows = 67, .cols = 9 } },
+    /* what a rank has of a matrix begins and ends inside a row */
+    { TR_OP_ADAFACTOR_SUMS, "part", .n = 5, .d = 40, .attr = { .at = 37, .rows = 13, .cols = 32 } },
+    { TR_OP_ADAFACTOR_NORM, "part", .n = 5, .d = 40, .attr = { .at = 37, .rows = 13, .cols = 32 } },
+    { TR_OP_ADAFACTOR_APPLY, "part", .n = 5, .d = 40,
+      .attr = { .at = 37, .rows = 13, .cols = 32, .n_all = 416, .decay = true, .key = 9, .first = 37 } },
     { TR_OP_ADAFACTOR_FACTORS, "odd", .n = 67, .d = 9, .attr = { .rows = 67, .cols = 9 } },
     { TR_OP_ADAFACTOR_NORM, "odd", .n = 13, .d = 45, .attr = { .rows = 13, .cols = 45 } },
     { TR_OP_ADAFACTOR_APPLY, "decay and copy", .n = 13, .d = 45,

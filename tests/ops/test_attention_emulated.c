@@ -1,7 +1,8 @@
-/* The tensor-core kernels of attention on a CPU (tests/emulate), the very files that nvcc compiles, against the kernels
- * of CPUs, which ops/test_ops compares with the reference: what a wrong index, mask, barrier or wait does shows here
- * without a GPU. Their speed does not. */
+/* The tensor-core kernels of attention, and simple kernels, on a CPU (tests/emulate), the very files that nvcc
+ * compiles, against the kernels of CPUs, which ops/test_ops compares with the reference: what a wrong index, mask,
+ * barrier or wait does shows here without a GPU. Their speed does not. */
 #include "ops/attention_cases.h"
+#include "ops/cuda/scratch.h"
 
 bool emulated_attention(const struct tr_call *c, int shared_of_gpu);
 tr_kernel emulated_kernel(enum tr_opcode op);
@@ -100,10 +101,14 @@ static void kernels_of_a_gpu_match_the_reference(void **state)
 static void check_parity(struct built *emulated, struct built *ref)
 {
     struct tr_call c = emulated->c;
-    c.scratch = malloc((size_t)(c.in[0].rows * 64) * sizeof(float));
+    struct tr_device dev;
+    assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
+    c.dev = &dev;
+    c.scratch = malloc(tr_cuda_scratch(&c, 1) + 1);
     assert_non_null(c.scratch);
     emulated_kernel(c.op)(&c);
     free(c.scratch);
+    tr_device_close(&dev);
     tr_op_cpu_ref(ref->c.op)(&ref->c);
     for (int k = 0; k < tr_op_n_out(ref->c.op); k++) {
         if (!ref->c.out[k].data)
@@ -122,9 +127,16 @@ static void the_table_of_cases_matches_the_reference(void **state)
             each_call((enum tr_opcode)op, check_parity);
 }
 
+static void a_nan_goes_through_every_activation(void **state)
+{
+    (void)state;
+    assert_nan_stays(emulated_kernel(TR_OP_ACT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(kernels_of_a_gpu_match_the_reference),
-                                        cmocka_unit_test(the_table_of_cases_matches_the_reference) };
+                                        cmocka_unit_test(the_table_of_cases_matches_the_reference),
+                                        cmocka_unit_test(a_nan_goes_through_every_activation) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

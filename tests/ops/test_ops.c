@@ -253,6 +253,13 @@ static double seconds_of(struct built *b, tr_kernel kernel)
     return best;
 }
 
+static void a_nan_goes_through_every_activation(void **state)
+{
+    (void)state;
+    assert_nan_stays(tr_op_cpu_ref(TR_OP_ACT));
+    assert_nan_stays(tr_op_cpu_fast(TR_OP_ACT));
+}
+
 static void print_speed(struct built *b, const char *column, double seconds)
 {
     printf("%-48s %-5s %10.3f ms %8.2f GB/s", b->label, column, seconds * 1e3, view_bytes(b) / seconds * 1e-9);
@@ -312,6 +319,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(fast_gives_the_same_bits_on_every_instruction_set),
         cmocka_unit_test(fast_gives_the_same_bits_when_rows_are_split),
         cmocka_unit_test(add_may_write_over_its_first_input),
+        cmocka_unit_test(a_nan_goes_through_every_activation),
     };
     enum tr_gemm_choice got;
     /* Bit identity is promised by the built-in engine. */

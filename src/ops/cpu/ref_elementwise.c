@@ -15,7 +15,7 @@ static double act(int32_t kind, double x)
 {
     switch (kind) {
     case TR_ACT_RELU:
-        return x > 0 ? x : 0;
+        return x < 0 ? 0 : x; /* NaN stays */
     case TR_ACT_GELU:
         return 0.5 * x * (1.0 + erf(x * SQRT_HALF));
     case TR_ACT_GELU_TANH:

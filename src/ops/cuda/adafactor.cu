@@ -182,17 +182,15 @@ template <typename G, typename P> static void sums(const struct tr_call *c)
 {
     matrix m = matrix_of(c);
     unsigned n_lines = lines_of(m);
-    cudaStream_t stream = stream_of(c);
+    const G *g = (const G *)c->in[0].data;
     double *of_line = (double *)c->scratch;
-    (void)cudaMemsetAsync(m.sums, 0, (size_t)c->out[4].cols * sizeof(double), stream);
+    (void)cudaMemsetAsync(m.sums, 0, (size_t)c->out[4].cols * sizeof(double), stream_of(c));
     if (n_lines == 0)
         return;
-    sum_lines_kernel<<<n_lines, THREADS, 0, stream>>>(m, (const G *)c->in[0].data, (const P *)c->out[0].data, of_line);
-    add_lines_kernel<<<1, ONE_BLOCK, 0, stream>>>(of_line, n_lines, m.sums + TR_SUM_P);
+    start(c, sum_lines_kernel<G, P>, n_lines, THREADS, 0, m, g, (const P *)c->out[0].data, of_line);
+    start(c, add_lines_kernel, 1, ONE_BLOCK, 0, of_line, n_lines, m.sums + TR_SUM_P);
     if (m.rows > 0)
-        sum_columns_kernel<<<(unsigned)ceil_div(m.width, COLS), dim3(COLS, LINES), 0, stream>>>(
-            m, (const G *)c->in[0].data, n_lines);
-    check_launch(c);
+        start(c, sum_columns_kernel<G>, (unsigned)ceil_div(m.width, COLS), dim3(COLS, LINES), 0, m, g, n_lines);
 }
 
 void tr_cuda_ADAFACTOR_SUMS(const struct tr_call *c)
@@ -205,10 +203,8 @@ void tr_cuda_ADAFACTOR_SUMS(const struct tr_call *c)
 
 void tr_cuda_ADAFACTOR_FACTORS(const struct tr_call *c)
 {
-    factors_kernel<<<2, ONE_BLOCK, 0, stream_of(c)>>>((float *)c->out[2].data, c->out[2].cols, (float *)c->out[3].data,
-                                                      c->out[3].cols, (double *)c->out[4].data,
-                                                      (const float *)c->in[1].data);
-    check_launch(c);
+    start(c, factors_kernel, 2, ONE_BLOCK, 0, (float *)c->out[2].data, c->out[2].cols, (float *)c->out[3].data,
+          c->out[3].cols, (double *)c->out[4].data, (const float *)c->in[1].data);
 }
 
 template <typename G> static void norm(const struct tr_call *c)
@@ -217,9 +213,8 @@ template <typename G> static void norm(const struct tr_call *c)
     unsigned n_lines = lines_of(m);
     double *of_line = (double *)c->scratch;
     if (n_lines > 0)
-        norm_kernel<<<n_lines, THREADS, 0, stream_of(c)>>>(m, (const G *)c->in[0].data, of_line);
-    add_lines_kernel<<<1, ONE_BLOCK, 0, stream_of(c)>>>(of_line, n_lines, (double *)c->out[5].data);
-    check_launch(c);
+        start(c, norm_kernel<G>, n_lines, THREADS, 0, m, (const G *)c->in[0].data, of_line);
+    start(c, add_lines_kernel, 1, ONE_BLOCK, 0, of_line, n_lines, (double *)c->out[5].data);
 }
 
 void tr_cuda_ADAFACTOR_NORM(const struct tr_call *c)
@@ -235,11 +230,10 @@ template <typename G, typename S> static void apply(const struct tr_call *c)
     if (n_lines == 0)
         return;
     with_type(c->out[1], [&](auto t) {
-        apply_kernel<<<n_lines, THREADS, 0, stream_of(c)>>>(m, (const G *)c->in[0].data, (S *)c->out[0].data,
-                                                            (decltype(t) *)c->out[1].data,
-                                                            (const double *)c->out[5].data, (double)c->attr.n_all, o);
+        typedef decltype(t) C;
+        start(c, apply_kernel<G, S, C>, n_lines, THREADS, 0, m, (const G *)c->in[0].data, (S *)c->out[0].data,
+              (C *)c->out[1].data, (const double *)c->out[5].data, (double)c->attr.n_all, o);
     });
-    check_launch(c);
 }
 
 void tr_cuda_ADAFACTOR_APPLY(const struct tr_call *c)

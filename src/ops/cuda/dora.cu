@@ -56,12 +56,11 @@ void tr_cuda_ROW_SQUARES(const struct tr_call *c)
     int64_t n_out = c->out[0].cols;
     with_type(c->in[0], [&](auto t) {
         typedef decltype(t) T;
-        squares_kernel<T><<<(unsigned)ceil_div(n_out, ROWS), THREADS, 0, stream_of(c)>>>(
-            mat_of<const T>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<const T>(c->in[2]), mat_of<const T>(c->in[3]),
-            mat_of<const T>(c->in[4]), (float *)c->out[0].data, n_out, c->in[1].cols, c->in[1].rows,
-            c->in[3].data ? c->in[3].rows : 0, factor_of(c), c->attr.weight_is_in_out);
+        start(c, squares_kernel<T>, (unsigned)ceil_div(n_out, ROWS), THREADS, 0, mat_of<const T>(c->in[0]),
+              mat_of<const T>(c->in[1]), mat_of<const T>(c->in[2]), mat_of<const T>(c->in[3]),
+              mat_of<const T>(c->in[4]), (float *)c->out[0].data, n_out, c->in[1].cols, c->in[1].rows,
+              c->in[3].data ? c->in[3].rows : 0, factor_of(c), c->attr.weight_is_in_out);
     });
-    check_launch(c);
 }
 
 /* ---- scale ---- */
@@ -84,10 +83,8 @@ static void scale(const struct tr_call *c, const struct tr_view &x, const struct
 {
     const struct tr_view &y = c->out[0];
     dim3 grid((unsigned)ceil_div(y.cols, THREADS), (unsigned)tr_min64(y.rows, 65535));
-    scale_kernel<T><<<grid, THREADS, 0, stream_of(c)>>>(mat_of<const T>(x), (const T *)m.data,
-                                                        (const float *)squares.data, (const T *)bias, mat_of<T>(y),
-                                                        y.rows, y.cols);
-    check_launch(c);
+    start(c, scale_kernel<T>, grid, THREADS, 0, mat_of<const T>(x), (const T *)m.data, (const float *)squares.data,
+          (const T *)bias, mat_of<T>(y), y.rows, y.cols);
 }
 
 void tr_cuda_COL_SCALE(const struct tr_call *c)
@@ -130,10 +127,9 @@ __global__ void __launch_bounds__(TILE *TILE)
 template <typename T, typename G> static void scale_sums(const struct tr_call *c)
 {
     const struct tr_view &dy = c->in[0];
-    scale_sums_kernel<T, G><<<(unsigned)ceil_div(dy.cols, TILE), dim3(TILE, TILE), 0, stream_of(c)>>>(
-        mat_of<const T>(dy), mat_of<const T>(c->in[1]), (const float *)c->in[3].data, (G *)c->out[1].data,
-        (G *)c->out[2].data, dy.rows, dy.cols, c->accumulate[1], c->accumulate[2]);
-    check_launch(c);
+    start(c, scale_sums_kernel<T, G>, (unsigned)ceil_div(dy.cols, TILE), dim3(TILE, TILE), 0, mat_of<const T>(dy),
+          mat_of<const T>(c->in[1]), (const float *)c->in[3].data, (G *)c->out[1].data, (G *)c->out[2].data, dy.rows,
+          dy.cols, c->accumulate[1], c->accumulate[2]);
 }
 
 void tr_cuda_COL_SCALE_BWD(const struct tr_call *c)

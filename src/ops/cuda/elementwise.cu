@@ -25,7 +25,7 @@ template <int A> __device__ static float act(float x)
 {
     switch (A) {
     case TR_ACT_RELU:
-        return fmaxf(x, 0.0f);
+        return x < 0.0f ? 0.0f : x; /* NaN stays */
     case TR_ACT_GELU:
         return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
     case TR_ACT_GELU_TANH:

@@ -30,10 +30,9 @@ template <typename T, int V> static void embed(const struct tr_call *c)
     int64_t cols = c->out[0].cols;
     unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, V), 32));
     bool is_turned = c->attr.weight_is_in_out;
-    embed_kernel<T, V><<<(unsigned)c->out[0].rows, threads, 0, stream_of(c)>>>(
-        mat_of<const int32_t>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<T>(c->out[0]),
-        is_turned ? c->in[1].cols : c->in[1].rows, cols, c->attr.index_offset, factor_of(c), is_turned);
-    check_launch(c);
+    start(c, embed_kernel<T, V>, (unsigned)c->out[0].rows, threads, 0, mat_of<const int32_t>(c->in[0]),
+          mat_of<const T>(c->in[1]), mat_of<T>(c->out[0]), is_turned ? c->in[1].cols : c->in[1].rows, cols,
+          c->attr.index_offset, factor_of(c), is_turned);
 }
 
 void tr_cuda_EMBED(const struct tr_call *c)
@@ -172,13 +171,8 @@ template <typename T, typename G> static void embed_dw(const struct tr_call *c, 
     unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, wide ? 4 : 1), 32));
     mat<const T> dy = mat_of<const T>(c->in[1]);
     mat<G> dw = mat_of<G>(c->out[0]);
-    if (wide)
-        embed_dw_kernel<T, G, 4><<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c),
-                                                                                   c->accumulate[0], is_turned);
-    else
-        embed_dw_kernel<T, G, 1><<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c),
-                                                                                   c->accumulate[0], is_turned);
-    check_launch(c);
+    start(c, wide ? embed_dw_kernel<T, G, 4> : embed_dw_kernel<T, G, 1>, (unsigned)s.n_rows, threads, 0, dy, dw, s,
+          cols, factor_of(c), c->accumulate[0], is_turned);
 }
 
 void tr_cuda_EMBED_DW(const struct tr_call *c)
@@ -191,12 +185,11 @@ void tr_cuda_EMBED_DW(const struct tr_call *c)
     s.order = s.start + s.n_rows + 1;
     s.rank = s.order + s.n_tokens;
     mat<const int32_t> index = mat_of<const int32_t>(c->in[0]);
-    cudaStream_t stream = stream_of(c);
-    (void)cudaMemsetAsync(s.count, 0, (size_t)(s.n_chunks * s.n_rows) * sizeof(int32_t), stream);
-    rank_kernel<<<(unsigned)s.n_chunks, 1024, 0, stream>>>(index, c->attr.index_offset, s);
-    walk_kernel<<<(unsigned)ceil_div(s.n_rows, 256), 256, 0, stream>>>(s);
-    scan_kernel<<<1, 1024, 0, stream>>>(s);
-    place_kernel<<<(unsigned)ceil_div(s.n_tokens, 256), 256, 0, stream>>>(index, c->attr.index_offset, s);
+    (void)cudaMemsetAsync(s.count, 0, (size_t)(s.n_chunks * s.n_rows) * sizeof(int32_t), stream_of(c));
+    start(c, rank_kernel, (unsigned)s.n_chunks, 1024, 0, index, c->attr.index_offset, s);
+    start(c, walk_kernel, (unsigned)ceil_div(s.n_rows, 256), 256, 0, s);
+    start(c, scan_kernel, 1, 1024, 0, s);
+    start(c, place_kernel, (unsigned)ceil_div(s.n_tokens, 256), 256, 0, index, c->attr.index_offset, s);
     with_type(c->in[1], [&](auto t) {
         typedef decltype(t) T;
         is_bf16(c->out[0]) ? embed_dw<T, bf16>(c, s) : embed_dw<T, float>(c, s);
@@ -259,17 +252,11 @@ template <typename T, bool NEAR> static void rope(const struct tr_call *c)
     mat<const float> table = mat_of<const float>(c->in[2]);
     mat<T> y = mat_of<T>(c->out[0]);
     TR_BUG_ON(threads > UINT32_MAX - 256);
-    if (wide)
-        rope_kernel<T, 16 / sizeof(T), NEAR><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
-            x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
-    else
-        rope_kernel<T, 1, NEAR><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
-            x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
-    check_launch(c);
+    start(c, wide ? rope_kernel<T, 16 / sizeof(T), NEAR> : rope_kernel<T, 1, NEAR>, (unsigned)ceil_div(threads, 256),
+          256, 0, x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
     if (d > 2 * half) {
         dim3 rest((unsigned)ceil_div(heads * (d - 2 * half), 128), (unsigned)tr_min64(rows, 65535));
-        rope_rest<T><<<rest, 128, 0, stream_of(c)>>>(x, y, rows, heads, d, 2 * half);
-        check_launch(c);
+        start(c, rope_rest<T>, rest, 128, 0, x, y, rows, heads, d, 2 * half);
     }
 }
 
@@ -309,14 +296,8 @@ template <typename T> static void regroup(const struct tr_call *c)
     mat<const T> x = mat_of<const T>(c->in[0]);
     mat<T> y = mat_of<T>(c->out[0]);
     TR_BUG_ON(threads > UINT32_MAX - 256);
-    unsigned grid = (unsigned)ceil_div(threads, 256);
-    if (wide)
-        regroup_kernel<T, 16 / sizeof(T)><<<grid, 256, 0, stream_of(c)>>>(x, y, (unsigned)threads, (unsigned)groups,
-                                                                          (unsigned)n_q, (unsigned)d, c->attr.inverse);
-    else
-        regroup_kernel<T, 1><<<grid, 256, 0, stream_of(c)>>>(x, y, (unsigned)threads, (unsigned)groups, (unsigned)n_q,
-                                                             (unsigned)d, c->attr.inverse);
-    check_launch(c);
+    start(c, wide ? regroup_kernel<T, 16 / sizeof(T)> : regroup_kernel<T, 1>, (unsigned)ceil_div(threads, 256), 256, 0,
+          x, y, (unsigned)threads, (unsigned)groups, (unsigned)n_q, (unsigned)d, c->attr.inverse);
 }
 
 void tr_cuda_REGROUP(const struct tr_call *c)

@@ -65,10 +65,9 @@ void tr_cuda_DOC_SUMS(const struct tr_call *c)
                                       (size_t)y.rows, stream_of(c));
     if (e != cudaSuccess)
         tr_device_note(c->dev, TR_IO, "device cuda: op doc_sums: %s", cudaGetErrorString(e));
-    doc_sums_kernel<<<(unsigned)ceil_div(n, WARPS), WARPS * LANES, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
-        mat_of<const float>(c->in[3]), n, y.rows > n, mat_of<float>(y));
-    check_launch(c);
+    start(c, doc_sums_kernel, (unsigned)ceil_div(n, WARPS), WARPS * LANES, 0, mat_of<const float>(c->in[0]),
+          mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const float>(c->in[3]), n,
+          y.rows > n, mat_of<float>(y));
 }
 
 __global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin, mat<const int32_t> position,
@@ -94,11 +93,9 @@ __global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin
 void tr_cuda_PAIR_LOSS(const struct tr_call *c)
 {
     int64_t n = c->out[0].rows;
-    pair_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
-        mat_of<const int32_t>(c->in[3]), (const float *)c->in[4].data, n, c->attr.pair, mat_of<float>(c->out[0]),
-        mat_of<float>(c->out[1]));
-    check_launch(c);
+    start(c, pair_loss_kernel, (unsigned)ceil_div(n, 256), 256, 0, mat_of<const float>(c->in[0]),
+          mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const int32_t>(c->in[3]),
+          (const float *)c->in[4].data, n, c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
 }
 
 __global__ void dft_loss_kernel(mat<const float> loss, int64_t n, mat<float> parts, mat<float> weight)
@@ -114,9 +111,8 @@ __global__ void dft_loss_kernel(mat<const float> loss, int64_t n, mat<float> par
 void tr_cuda_DFT_LOSS(const struct tr_call *c)
 {
     int64_t n = c->out[0].rows;
-    dft_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), n, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
-    check_launch(c);
+    start(c, dft_loss_kernel, (unsigned)ceil_div(n, 256), 256, 0, mat_of<const float>(c->in[0]), n,
+          mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
 }
 
 __global__ void weigh_loss_kernel(mat<const float> loss, mat<const float> weight, int64_t n, mat<float> parts)
@@ -129,7 +125,6 @@ __global__ void weigh_loss_kernel(mat<const float> loss, mat<const float> weight
 void tr_cuda_WEIGH_LOSS(const struct tr_call *c)
 {
     int64_t n = c->out[0].rows;
-    weigh_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), mat_of<const float>(c->in[1]), n, mat_of<float>(c->out[0]));
-    check_launch(c);
+    start(c, weigh_loss_kernel, (unsigned)ceil_div(n, 256), 256, 0, mat_of<const float>(c->in[0]),
+          mat_of<const float>(c->in[1]), n, mat_of<float>(c->out[0]));
 }
