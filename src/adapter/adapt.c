@@ -388,10 +388,11 @@ static enum tr_status mark_base(struct adapting *x, int segment)
         struct tr_param *p = &x->m->param[g->param[i]];
         const struct tr_adapter_target *t = target_of(x, g->param[i], tr_adapter_is_head(x->m, segment, i));
         if (t->is_saved && x->m->hp.is_tied && g->param[i] == 0 && !x->a->ensures_tying) /* the table of tokens */
-            return tr_fail(TR_USAGE,
-                           "modules_to_save %s: embedding and head of this model are one matrix, and training a copy "
-                           "would untie them; add --ensure_weight_tying to train both as one",
-                           t->module);
+            return tr_fail(
+                TR_USAGE,
+                "modules_to_save %s: embedding and head of this model are one matrix, and training a copy "
+                "would untie them; add --ensure_weight_tying to train both as one, or --untie to train it apart",
+                t->module);
         p->in_adapter |= t->is_saved || (t->trains_bias && ends_with(p->name, ".bias"));
     }
     return TR_OK;

@@ -48,6 +48,7 @@ struct tr_adapter {
     int pissa_iterations;   /* pissa_niter_N of PEFT; singular vectors are exact here either way. 0: pissa */
     double loraplus_ratio;  /* learning rate of B over that of A; 1: the same. PEFT keeps it outside the file */
     bool ensures_tying;     /* ensure_weight_tying: what is trained of a tied embedding is trained of the head too */
+    bool may_untie;         /* a tied embedding or head of modules_to_save is trained apart from the other */
     struct tr_words target; /* names or suffixes, or one regex; empty: PEFT's default of the family */
     bool is_regex, is_all_linear;
     struct tr_words exclude, saved, layers_pattern; /* exclude_modules, modules_to_save */
@@ -116,6 +117,12 @@ struct tr_adapter_choice {
 /* Decides for all modules and checks the whole: TR_USAGE lists the nearest names when nothing is targeted or a name of
  * the options matches nothing, and names a rank that is larger than its matrix. Release with free(out->module). */
 enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out);
+
+/* Is it the head, or the table of tokens? */
+bool tr_adapter_is_tied(const struct tr_model *m, const struct tr_adapter_module *mod);
+/* Does it train embedding or head of this tied model as a matrix of its own? Then it is for the model that
+ * tr_model_options.unties opens. */
+enum tr_status tr_adapter_unties(const struct tr_adapter *a, const struct tr_model *m, bool *out);
 
 /* Appends the text of adapter_config.json for this model: every key that PEFT writes, sorted and indented as it does.
  * An adapter that changes the base is written as PEFT converts it: an ordinary one of twice the rank and the same

@@ -258,6 +258,27 @@ out:
     return st;
 }
 
+bool tr_adapter_is_tied(const struct tr_model *m, const struct tr_adapter_module *mod)
+{
+    size_t n = strlen(mod->target.module);
+    const char *table = m->param[0].name;
+    return mod->kind == TR_MODULE_HEAD ||
+           (strncmp(table, mod->target.module, n) == 0 && strcmp(table + n, ".weight") == 0);
+}
+
+enum tr_status tr_adapter_unties(const struct tr_adapter *a, const struct tr_model *m, bool *out)
+{
+    struct tr_adapter_choice c;
+    *out = false;
+    if (!m->hp.is_tied || !a->may_untie || a->ensures_tying || a->saved.n == 0)
+        return TR_OK;
+    TR_PASS(tr_adapter_choose(a, m, &c));
+    for (size_t i = 0; i < c.n; i++)
+        *out = *out || (c.module[i].target.is_saved && tr_adapter_is_tied(m, &c.module[i]));
+    free(c.module);
+    return TR_OK;
+}
+
 /* Host memory while the start of one module is made (ckpt/load_start.c, base/factor.h): W, A, B and V as floats, and
  * the vectors that are searched in double. */
 static int64_t start_bytes(const struct tr_adapter_module *mod)

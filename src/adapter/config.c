@@ -347,6 +347,7 @@ static enum tr_status read_scalars(const cJSON *c, struct tr_adapter *a)
     TR_PASS(tr_json_bool(c, "use_dora", false, &a->use_dora));
     TR_PASS(tr_json_bool(c, "lora_bias", false, &a->has_b_bias));
     TR_PASS(tr_json_bool(c, "ensure_weight_tying", false, &a->ensures_tying));
+    a->may_untie = true; /* as PEFT does */
     TR_PASS(read_bias(c, a));
     TR_PASS(read_init(c, a));
     TR_PASS(tr_json_str(c, "base_model_name_or_path", false, &base));

@@ -102,6 +102,7 @@ enum tr_status tr_adapter_from_options(const struct tr_config *cfg, struct tr_ad
         a->use_dora = cfg->use_dora;
         a->has_b_bias = cfg->lora_b_bias;
         a->ensures_tying = cfg->ensure_weight_tying;
+        a->may_untie = cfg->untie;
         a->bias = cfg->lora_bias;
         a->loraplus_ratio = cfg->loraplus_lr_ratio;
         TR_TRY(tr_adapter_parse_init(cfg->init_lora_weights, false, a));
@@ -137,6 +138,7 @@ static const char *const described[] = {
     "layers_pattern",
     "trainable_token_indices",
     "ensure_weight_tying",
+    "untie",
 };
 
 enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **out)

@@ -22,6 +22,10 @@ enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out);
 /* The same of a directory that a tool works on: there are no options of a run. dir outlives it. */
 enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out);
 void tr_dirs_close(struct tr_dirs *s);
+/* The model of the base as an adapter wants it: with as many rows as its file has, and a head of its own where it
+ * trains one. dir and a may be NULL. */
+enum tr_status tr_adapted_open(const char *base, const char *dir, const struct tr_adapter *a,
+                               const struct tr_model_options *opt, struct tr_model **out);
 /* The model of the base, with the adapter in it. */
 enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_options *opt, bool is_training,
                              struct tr_model **out);

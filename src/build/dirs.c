@@ -138,13 +138,33 @@ void tr_dirs_close(struct tr_dirs *s)
     *s = (struct tr_dirs){ 0 };
 }
 
+enum tr_status tr_adapted_open(const char *base, const char *dir, const struct tr_adapter *a,
+                               const struct tr_model_options *opt, struct tr_model **out)
+{
+    struct tr_model *m = NULL;
+    struct tr_model_options own = *opt;
+    enum tr_status st = tr_adapter_open_base(base, dir, &own, &m);
+    if (st == TR_OK && a)
+        st = tr_adapter_unties(a, m, &own.unties);
+    if (st == TR_OK && own.unties) {
+        tr_model_close(m);
+        m = NULL;
+        st = tr_adapter_open_base(base, dir, &own, &m);
+    }
+    if (st == TR_OK)
+        *out = m;
+    else
+        tr_model_close(m);
+    return st;
+}
+
 enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_options *opt, bool is_training,
                              struct tr_model **out)
 {
     struct tr_model *m = NULL;
     struct tr_model_options own = *opt;
     own.least_vocab = s->n_ids;
-    enum tr_status st = tr_adapter_open_base(s->base, s->dir, &own, &m);
+    enum tr_status st = tr_adapted_open(s->base, s->dir, s->adapter, &own, &m);
     if (st == TR_OK && s->adapter)
         st = tr_adapt(m, s->adapter, is_training);
     if (st == TR_OK)

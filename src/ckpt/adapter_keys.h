@@ -43,6 +43,8 @@ struct tr_naming {
 void tr_naming_of(const struct tr_model *m, const struct tr_hf *hf, struct tr_naming *out);
 /* The name in the directory, in `out` or where it was. */
 const char *tr_naming_file(const struct tr_naming *nm, const char *name, char out[TR_FILE_NAME_MAX]);
+/* That of a parameter: of a head that was tied, the embedding's, which it begins as. */
+const char *tr_naming_param(const struct tr_naming *nm, int param, char out[TR_FILE_NAME_MAX]);
 /* Is it a tensor of a part that is not trained here, and is carried over? */
 bool tr_naming_carries(const struct tr_naming *nm, const char *name);
 

@@ -221,7 +221,7 @@ static bool may_ignore(const void *ctx, const char *name)
 {
     const struct tr_naming *nm = ctx;
     char buf[TR_FILE_NAME_MAX];
-    if (nm->m->hp.is_tied && strcmp(name, tr_naming_file(nm, "lm_head.weight", buf)) == 0)
+    if ((nm->m->hp.is_tied || nm->m->was_tied) && strcmp(name, tr_naming_file(nm, "lm_head.weight", buf)) == 0)
         return true;
     return tr_naming_carries(nm, name) || tr_hf_ignorable(NULL, name);
 }
@@ -238,8 +238,7 @@ static enum tr_status check_names(const struct tr_hf *hf, const struct tr_naming
     for (int i = 0; i < m->n_params; i++) {
         if (tr_adapter_owns(m->param[i].name))
             continue;
-        want[n] =
-            (struct tr_st_entry){ .name = tr_naming_file(nm, m->param[i].name, name[n]), .n_dims = m->param[i].n_dims };
+        want[n] = (struct tr_st_entry){ .name = tr_naming_param(nm, i, name[n]), .n_dims = m->param[i].n_dims };
         bool is_there = tr_hf_find(hf, want[n].name, &at);
         want[n].dims[0] = is_there && tr_is_grown(m, i, hf, at) ? m->vocab_was : m->param[i].dim[0];
         want[n++].dims[1] = m->param[i].dim[1];
@@ -315,7 +314,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
         if (tr_adapter_owns(p->name))
             continue;
         TR_TRY(tr_failpoint("load.weights"));
-        TR_BUG_ON(!tr_hf_find(hf, tr_naming_file(&nm, p->name, name), &at));
+        TR_BUG_ON(!tr_hf_find(hf, tr_naming_param(&nm, i, name), &at));
         if (i == 0 && out_dtype)
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
         TR_TRY(tr_load_tensor(s, hf, at, i, buf));

@@ -41,6 +41,12 @@ const char *tr_naming_file(const struct tr_naming *nm, const char *name, char ou
     return nm->n_strip && begins(name, nm->m->arch->base_prefix) ? name + nm->n_strip : name;
 }
 
+const char *tr_naming_param(const struct tr_naming *nm, int param, char out[TR_FILE_NAME_MAX])
+{
+    bool is_table = nm->m->was_tied && param == tr_model_head(nm->m);
+    return tr_naming_file(nm, nm->m->param[is_table ? 0 : param].name, out);
+}
+
 bool tr_naming_carries(const struct tr_naming *nm, const char *name)
 {
     const struct tr_wrapper *w = nm->m->arch->wrapper;
@@ -54,6 +60,5 @@ bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param
     struct tr_naming nm;
     char buf[TR_FILE_NAME_MAX];
     tr_naming_of(m, hf, &nm);
-    return tr_hf_find(hf, m->param[param].name, out_at) ||
-           tr_hf_find(hf, tr_naming_file(&nm, m->param[param].name, buf), out_at);
+    return tr_hf_find(hf, tr_naming_param(&nm, param, buf), out_at);
 }

@@ -123,6 +123,11 @@ static bool writes_no_samples(const struct tr_config *c)
     return is_of_a_run(c) && !c->sample_prompts;
 }
 
+static bool saves_no_modules(const struct tr_config *c)
+{
+    return is_of_a_run(c) && c->lora_modules_to_save.n == 0;
+}
+
 static bool has_no_eval_rows(const struct tr_config *c)
 {
     return is_of_a_run(c) && c->eval_data.n == 0;
@@ -195,6 +200,7 @@ static const struct {
     { "warmup_type", has_no_warmup, "with warmup_steps 0" },
     { "bnb_4bit_quant_type", is_whole_precision, "without load_in_4bit" },
     { "bnb_4bit_use_double_quant", is_whole_precision, "without load_in_4bit" },
+    { "untie", saves_no_modules, "without lora_modules_to_save" },
     { "profile_steps", has_no_profile, "with profile 0; --profile N is the first step of one" },
     { "run_name", reports_nowhere, "with report_to none" },
     { "max_new_tokens", writes_no_samples, "without sample_prompts" },

@@ -453,7 +453,7 @@ const struct option tr_options[] = {
     FLAG(ensure_weight_tying, "adapter", "peft_ensure_weight_tying", RUN, "what is trained of a tied embedding is trained of the head too", false),
     CHOICE(onto, "adapter", "", VERB(CKPT), "original", ontos, "ckpt merge: the weights that the adapter is added to; dequantized = as a quantised run saw them"),
     INT(rows, "adapter", "", VERB(CKPT), "4", 0, 4096, "ckpt merge, export: rows of --data, or of random tokens, on which what is written is compared with what was trained; 0 = export without comparing"),
-    FLAG(untie, "adapter", "", VERB(CKPT), "ckpt merge: embedding and head of a tied model may become two matrices", false),
+    FLAG(untie, "adapter", "", RUN | VERB(CKPT), "embedding and head of a tied model may become two matrices: those that lora_modules_to_save trains, or ckpt merge writes", false),
     STR(model_base, "adapter", "", MODEL | VERB(DATA) | VERB(CKPT), NULL, "DIR", "base of the adapter that model names; default: what adapter_config.json says"),
 
     REAL(logging_steps, "log", "", START, "10", 0, MANY, false, "a log line every N steps; below 1 = a share of the run; 0 = only the last"),

@@ -134,6 +134,7 @@ struct tr_model {
     cJSON *text;       /* of a model of text and images: the keys of its text model; NULL: it is one */
     char *config_text; /* the text of the file (NULL: there was none); it is written back with only our changes */
     int64_t vocab_was; /* of the file, where hp.vocab has grown beyond it (least_vocab); 0: it has not */
+    bool was_tied;     /* the file has one matrix for embedding and head, and this model two (unties) */
     int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
     int64_t n_positions;               /* rows of the rope tables */
     int64_t n_context;                 /* positions that a text may fill, at most n_positions */
@@ -176,6 +177,7 @@ struct tr_model_options {
     int64_t n_positions;           /* positions that may occur; 0 = sequence_length */
     int64_t n_context;             /* positions that a text may fill; 0 = all of them */
     int64_t least_vocab;           /* a smaller vocab_size of config.json grows to it; 0: as it is */
+    bool unties;                   /* the head of a tied model is a matrix of its own, which begins as the embedding */
     double dropout;                /* < 0: as config.json says */
     struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */

@@ -304,6 +304,19 @@ static enum tr_status grow_vocab(struct tr_model *m, int64_t least)
     return TR_OK;
 }
 
+static enum tr_status untie(struct tr_model *m)
+{
+    cJSON *both[] = { m->config, m->text };
+    m->was_tied = m->hp.is_tied;
+    m->hp.is_tied = false;
+    for (size_t i = 0; m->was_tied && i < TR_COUNT_OF(both) && both[i]; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(both[i], "tie_word_embeddings");
+        if (!cJSON_AddFalseToObject(both[i], "tie_word_embeddings"))
+            return tr_fail(TR_NOMEM, "model: out of memory");
+    }
+    return TR_OK;
+}
+
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
 {
     const char *type = NULL;
@@ -332,6 +345,7 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
     TR_PASS(tr_json_real(c, "init_std", false, &m->hp.init_std));
     TR_PASS(text->configure(c, &m->hp));
     TR_PASS(grow_vocab(m, opt->least_vocab));
+    TR_PASS(opt->unties ? untie(m) : TR_OK);
     if (opt->dropout >= 0)
         m->hp.dropout_embed = m->hp.dropout_attn = m->hp.dropout_resid = opt->dropout;
     TR_PASS(check_numbers(&m->hp));

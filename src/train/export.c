@@ -155,7 +155,7 @@ static enum tr_status export_vllm(const struct tr_dirs *s, const char *dir, cons
     struct folding f = { .src = s };
     struct tr_model_options shape = { .rows = 1, .sequence_length = 1 };
     TR_TRY(check_vllm(s));
-    TR_TRY(tr_adapter_open_base(s->base, s->dir, &shape, &f.m));
+    TR_TRY(tr_adapted_open(s->base, s->dir, s->adapter, &shape, &f.m));
     if (f.m->vocab_was)
         TR_TRY(refuse_vllm(s, "a grown vocabulary"));
     TR_TRY(tr_adapter_choose(s->adapter, f.m, &f.choice));

@@ -401,22 +401,17 @@ bool tr_merge_can(const struct tr_merge *x, enum tr_onto onto)
 
 /* ---- open ---- */
 
-static bool is_tied_module(enum tr_module_kind k)
-{
-    return k == TR_MODULE_EMBEDDING || k == TR_MODULE_HEAD;
-}
-
 /* What has no place in a plain model. */
 static enum tr_status check_places(const struct tr_merge *x)
 {
-    bool is_tied = x->adapted->hp.is_tied && !x->opt.unties, shares_tokens = false;
+    bool is_tied = (x->adapted->hp.is_tied || x->adapted->was_tied) && !x->opt.unties, shares_tokens = false;
     for (size_t i = 0; i < x->choice.n; i++)
         shares_tokens = shares_tokens || x->choice.module[i].target.shares_tokens;
     for (size_t i = 0; i < x->choice.n; i++) {
         const struct tr_adapter_module *m = &x->choice.module[i];
         bool is_changed =
             m->target.is_target || (m->target.is_saved && !x->a->ensures_tying) || (m->target.tokens && !shares_tokens);
-        if (is_tied && is_changed && is_tied_module(m->kind))
+        if (is_tied && is_changed && tr_adapter_is_tied(x->adapted, m))
             return tr_fail(TR_USAGE,
                            "merging would untie the embeddings: the adapter changes %s, and embedding and head of %s "
                            "are one matrix; write them as two with --untie, or keep the adapter as it is",
@@ -443,28 +438,6 @@ static enum tr_status check_start(const struct tr_adapter *a, const char *dir)
         dir, tr_adapter_start_name(a), dir);
 }
 
-/* The model that is written: the base's, or the same with tie_word_embeddings off. */
-static enum tr_status open_plain(struct tr_merge *x, const struct tr_model_options *opt)
-{
-    cJSON *config = NULL;
-    enum tr_status st = TR_OK;
-    if (!x->opt.unties || !x->adapted->hp.is_tied)
-        return tr_model_open(x->opt.base, opt, &x->plain);
-    config = cJSON_Duplicate(x->adapted->config, true);
-    if (!config)
-        return tr_fail(TR_NOMEM, "merge: out of memory");
-    cJSON_DeleteItemFromObjectCaseSensitive(config, "tie_word_embeddings");
-    if (!cJSON_AddFalseToObject(config, "tie_word_embeddings"))
-        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
-    TR_TRY(tr_model_from_json(config, opt, &x->plain));
-    config = NULL;
-    x->plain->config_text = x->adapted->config_text ? strdup(x->adapted->config_text) : NULL;
-    x->plain->vocab_was = x->adapted->vocab_was;
-out:
-    cJSON_Delete(config);
-    return st;
-}
-
 /* Whether the base is quantised: by its directory, or by the run that loaded it. */
 static enum tr_status find_packing(struct tr_merge *x)
 {
@@ -488,12 +461,13 @@ enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge
     x->d.param = -1;
     TR_TRY(tr_adapter_read(opt->adapter, &x->a));
     TR_TRY(check_start(x->a, opt->adapter));
-    TR_TRY(tr_adapter_open_base(opt->base, opt->adapter, &shape, &x->adapted));
+    TR_TRY(tr_adapted_open(opt->base, opt->adapter, x->a, &shape, &x->adapted));
     shape.least_vocab = x->adapted->hp.vocab;
     TR_TRY(tr_adapter_choose(x->a, x->adapted, &x->choice));
     TR_TRY(tr_adapt(x->adapted, x->a, false));
     TR_TRY(check_places(x));
-    TR_TRY(open_plain(x, &shape));
+    shape.unties = opt->unties;
+    TR_TRY(tr_model_open(opt->base, &shape, &x->plain));
     TR_TRY(tr_base_id_check(opt->adapter, opt->base));
     TR_TRY(tr_check_weights(x->adapted, opt->base));
     TR_TRY(tr_check_adapter(x->adapted, opt->adapter));

@@ -238,7 +238,7 @@ close "$(loss --model untied)" "$(loss --model embed)" 1e-5
 
 # A tied table that is trained whole stays tied, and is saved under both names, as PEFT does.
 expect 2 "$TRIREME" train "${options[@]}" --lora_r 4 --lora_modules_to_save embed_tokens --output bad
-grep -q 'one matrix.*--ensure_weight_tying' stderr || fail "$(cat stderr)"
+grep -q 'one matrix.*--ensure_weight_tying.*--untie' stderr || fail "$(cat stderr)"
 tied=(--lora_r 4 --lora_modules_to_save embed_tokens --ensure_weight_tying)
 "$TRIREME" train "${options[@]}" "${tied[@]}" --output tied >run.log
 names tied/adapter_model.safetensors >got
@@ -265,3 +265,44 @@ expect 0 "$TRIREME" ckpt merge tied --rows 1 --out tied-merged
 close "$(loss --model tied)" "$(loss --model tied-merged)" 1e-5
 "$TRIREME" train --model tied --data train.jsonl --sequence_length 32 --train_batch_size 4 --max_steps 1 --quiet --output tied-more >run.log
 names tied-more/adapter_model.safetensors | cmp - got || fail "a continued run saves other tensors"
+
+# With --untie both are trained apart, as PEFT does: on any layout the same model, which merges into two matrices; a directory of this kind needs no option.
+apart=(--lora_r 4 --lora_modules_to_save embed_tokens,lm_head --untie)
+"$TRIREME" train "${options[@]}" "${apart[@]}" --output apart >run.log
+python3 - <<'PY' || exit 1
+import json, struct
+def tensor(path, name):
+    f = open(path, "rb")
+    head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    at = f.tell()
+    begin, end = head[name]["data_offsets"]
+    f.seek(at + begin)
+    return f.read(end - begin)
+three = {tensor("apart/adapter_model.safetensors", "base_model.model." + n) for n in ("lm_head.weight", "model.embed_tokens.weight")}
+three.add(tensor("model/model.safetensors", "model.embed_tokens.weight"))
+assert len(three) == 3 and json.load(open("apart/adapter_config.json"))["ensure_weight_tying"] is False
+PY
+"$TRIREME" launch --nproc-per-node 4 train "${options[@]}" "${apart[@]}" --pp 2 --tp 2 --output apart-pipe >run.log 2>&1 || fail "$(cat run.log)"
+close "$(loss --model apart)" "$(loss --model apart-pipe)" 1e-4
+mkdir apart-again && cp -r apart/checkpoint-3 apart-again
+"$TRIREME" train "${options[@]}" "${apart[@]}" --output apart-again --resume auto >run.log
+same apart/adapter_model.safetensors apart-again/adapter_model.safetensors
+expect 2 "$TRIREME" ckpt merge apart --out bad
+grep -q 'would untie.*--untie' stderr || fail "$(cat stderr)"
+expect 0 "$TRIREME" ckpt merge apart --untie --rows 1 --out apart-merged
+close "$(loss --model apart)" "$(loss --model apart-merged)" 1e-5
+"$TRIREME" train "${options[@]}" --lora_r 4 --lora_modules_to_save lm_head --untie --output apart-head >run.log
+names apart-head/adapter_model.safetensors | grep -q embed_tokens && fail "an embedding that does not learn is saved"
+"$TRIREME" train --model apart-head --data train.jsonl --sequence_length 32 --train_batch_size 4 --max_steps 1 --quiet --output apart-more >run.log
+expect 2 "$TRIREME" train "${options[@]}" --model apart-head --untie --output bad
+grep -q 'untie: the adapter in apart-head is continued as its adapter_config.json says' stderr || fail "$(cat stderr)"
+[ ! -e bad ] || fail "a refused run wrote something"
+
+# Positions are no part of what is tied.
+cat >positions.json <<'END'
+{"model_type": "gpt2", "vocab_size": 257, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32, "bos_token_id": 256, "eos_token_id": 256}
+END
+"$TRIREME" init --config positions.json --tokenizer bytes --out positions --quiet
+"$TRIREME" train "${options[@]}" --model positions --lora_r 2 --lora_modules_to_save wpe --output wpe >run.log
+expect 0 "$TRIREME" ckpt merge wpe --rows 1 --out wpe-merged
+close "$(loss --model wpe)" "$(loss --model wpe-merged)" 1e-5

@@ -34,7 +34,7 @@ except ImportError as missing:
 
 
 def make_gpt2(out):
-    config = transformers.GPT2Config(vocab_size=96, n_embd=128, n_layer=2, n_head=4, n_positions=64)
+    config = transformers.GPT2Config(vocab_size=96, n_embd=128, n_layer=2, n_head=4, n_positions=64, bos_token_id=2, eos_token_id=2)
     torch.manual_seed(2)
     transformers.GPT2LMHeadModel(config).bfloat16().save_pretrained(out)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares src/base/quant.c with bitsandbytes, bit for bit, and makes the golden file of tests/ckpt/test_quant.c.
 
-usage: check_quant.py [--tensors N] [--write]
+usage: check_quant.py [--tensors N] [--seed N] [--write]
 Needs torch and bitsandbytes (any CPU) and a C compiler; exits with 77 where they are missing. The codec is compiled into
 a shared object, so no build directory is needed. Torch runs on one thread: with more, the order of its mean depends on
 their number from 32,768 absmax on (a check of that size is among the cases).
@@ -164,10 +164,11 @@ def compare(lib, k, x, dynamic, golden):
 def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("--tensors", type=int, default=1000)
+    args.add_argument("--seed", type=int, default=1)
     args.add_argument("--write", action="store_true", help="write quant/q4.safetensors")
     args = args.parse_args()
     torch.set_num_threads(1)
-    lib, g = build(), torch.Generator().manual_seed(1)
+    lib, g = build(), torch.Generator().manual_seed(args.seed)
     maps = torch.zeros(2, 256)
     for signed in (0, 1):
         lib.tr_dynamic_map(ctypes.c_bool(signed), at(maps[signed]))

@@ -55,6 +55,18 @@ def changes_base(options):
     return options.get("init_lora_weights") in ("pissa", "olora")
 
 
+def trainable(wide, directory):
+    """The adapter of a directory on a model in float64, as a user loads it."""
+    config = peft.LoraConfig.from_pretrained(directory)
+    if not changes_base(vars(config)):
+        return peft.PeftModel.from_pretrained(wide, directory, is_trainable=True, autocast_adapter_dtype=False)
+    config.inference_mode = False
+    with float32_is(torch.float64):  # a start is computed in float32, which is no reference: the same steps in float64
+        model = peft.get_peft_model(wide, config, autocast_adapter_dtype=False)
+    peft.set_peft_model_state_dict(model, safetensors.torch.load_file(directory / "adapter_model.safetensors"))
+    return model
+
+
 def make_case(root, base, variant, options, seed):
     directory = root / f"{base}-{variant}"
     torch.manual_seed(seed)  # what PEFT draws, a magnitude begins as
@@ -68,15 +80,7 @@ def make_case(root, base, variant, options, seed):
     model.peft_config["default"].base_model_name_or_path = f"tests/golden/{base}"
     model.save_pretrained(directory, save_embedding_layers=False)
     (directory / "README.md").unlink(missing_ok=True)
-    # as a user would: from the directory
-    if changes_base(options):  # a start is computed in float32, which is no reference: the same steps in float64
-        wide = plain().double()
-        with float32_is(torch.float64):
-            config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
-            model = peft.get_peft_model(wide, config, autocast_adapter_dtype=False)
-        peft.set_peft_model_state_dict(model, safetensors.torch.load_file(directory / "adapter_model.safetensors"))
-    else:
-        model = peft.PeftModel.from_pretrained(plain().double(), directory, is_trainable=True, autocast_adapter_dtype=False)
+    model = trainable(plain().double(), directory)
     model = model.double().train()
     keep_rotary_tables(model)
     batch = safetensors.torch.load_file(HERE / base / "golden.safetensors")

@@ -18,6 +18,7 @@ PEFT computes in float64. Each line says how far the losses are apart and how fa
 What trireme refuses as not built is counted and printed. Exit 1: a difference.
 """
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -150,6 +151,20 @@ def draw_tokens(rng, config, names):
     return {"trainable_token_indices": {t: some() for t in (tables if choice == 2 else tables[-1:])}}
 
 
+def only_what_is_here(config, targets, is_vision):
+    """Options name modules that there are, and Trireme adapts the text part of a model of text and images, where PEFT finds names in all of it."""
+    names = config["target_modules"]
+    if is_vision:
+        leaves = {m.split(".")[-1] for m in targets if "language_model" in m} or {"q_proj", "down_proj"}
+        names = rf".*language_model.*\.({'|'.join(sorted(leaves))})"
+        for key in "layers_to_transform", "layers_pattern", "modules_to_save", "exclude_modules":
+            config.pop(key, None)
+        config["bias"] = "none"
+    elif isinstance(names, list):
+        names = [n for n in names if any(m == n or m.endswith("." + n) for m in targets)]
+    config["target_modules"] = names
+
+
 def load(base, adapter):
     """The model with the adapter, as a user loads it; a tensor that is missing or left over is an error."""
     import peft
@@ -163,6 +178,8 @@ def load(base, adapter):
     saved = set(safetensors.torch.load_file(Path(adapter) / "adapter_model.safetensors"))
     used = set(peft.get_peft_model_state_dict(model))
     extra = {k for k in saved - used if not k.endswith("base_layer.weight")}
+    if config["ensure_weight_tying"]:  # PEFT saves the one matrix under both names, and reads the one that is trained
+        extra -= {k for k in extra if k.endswith("lm_head.weight")}
     if said or extra:
         raise AssertionError(f"PEFT: {said[:1]} left over: {sorted(extra)[:3]}")
     return model
@@ -196,13 +213,21 @@ def check_directory(theirs, ours, is_converted):
         raise AssertionError(f"other keys than PEFT's: {sorted(a ^ b)}")
 
 
-def check_merge(run, base, adapter):
-    """ckpt merge and merge_and_unload give the same weights; "" where Trireme refuses a merge by name."""
+def check_merge(run, base, adapter, live):
+    """ckpt merge and merge_and_unload give the same weights. Of a tied model whose head or embedding has an adapter of its own, PEFT's are wrong: it adds
+    to the one matrix what belongs to one of its uses. There the merge wants --untie, and must have the loss of the live adapter."""
     import peft
+    words = "ckpt", "merge", adapter, "--out", "merged", "--rows", 1
     try:
-        run.call("ckpt", "merge", adapter, "--out", "merged", "--rows", 1)
+        run.call(*words)
     except Refused as e:
-        return f"merge refused ({str(e)[:60]})"
+        if "--untie" not in str(e):
+            with contextlib.suppress(RuntimeError):  # PEFT refuses what Trireme refuses
+                peft.PeftModel.from_pretrained(plain(base, False), adapter).merge_and_unload()
+                raise
+            return "merge refused, as PEFT does"
+        run.call(*words, "--untie")
+        return compare("untied", loss_of(plain(run.work / "merged"), rows_of(run.work / "valid.jsonl")), live, live)
     theirs = peft.PeftModel.from_pretrained(plain(base, False), adapter).merge_and_unload().state_dict()
     ours = plain(run.work / "merged", False).state_dict()
     if theirs.keys() != ours.keys():
@@ -225,14 +250,15 @@ def into(run, base, config, rng, before):
     theirs = loss_of(load(base, adapter), rows)
     said = [compare("in", run.loss(adapter, "--model_base", base), theirs, before)]
     run.train(adapter, "continued", "--model_base", base)
-    said.append(compare("continued", run.loss("continued", "--model_base", base), loss_of(load(base, run.work / "continued"), rows), before))
+    live = loss_of(load(base, run.work / "continued"), rows)
+    said.append(compare("continued", run.loss("continued", "--model_base", base), live, before))
     check_directory(adapter, run.work / "continued", changes_base(config))
-    said.append(check_merge(run, base, run.work / "continued"))
+    said.append(check_merge(run, base, run.work / "continued", live))
     return said
 
 
-def out_of(run, base, config, before):
-    run.train(base, "from_trireme", *flags(config))
+def out_of(run, base, config, before, unties):
+    run.train(base, "from_trireme", *flags(config), *(["--untie"] if unties else []))
     theirs = loss_of(load(base, run.work / "from_trireme"), rows_of(run.work / "valid.jsonl"))
     return [compare("out", run.loss("from_trireme"), theirs, before)]
 
@@ -241,20 +267,17 @@ def keep(root, golden, base, adapters, number):
     """Copies directories for the rig, with what PEFT computes on the golden batch."""
     import safetensors.torch
     import torch
-    from make_adapters import float32_is, keep_rotary_tables, reference
-    import peft
+    from make_adapters import families, float32_is, keep_rotary_tables, reference, trainable
     for adapter in adapters:
         case = root / f"{golden.name}-{adapter.name}_{number}"
         case.mkdir()
         for name in "adapter_config.json", "adapter_model.safetensors":
             shutil.copy(adapter / name, case)
-        model = plain(base, not changes_base(json.loads((adapter / "adapter_config.json").read_text())))
-        model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True, autocast_adapter_dtype=False)
-        model = model.double().train()
+        model = trainable(plain(base), adapter).double().train()
         keep_rotary_tables(model)
         batch = safetensors.torch.load_file(golden / "golden.safetensors")
         with float32_is(torch.float64):
-            found = reference(model, batch)
+            found = reference(model, batch, families().get(golden.name, {}).get("names", {}))
         safetensors.torch.save_file(found, case / "golden.safetensors")
 
 
@@ -273,6 +296,7 @@ def main():
     p.add_argument("--n", type=int, default=2)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--only")
+    p.add_argument("--verbose", action="store_true", help="prints every configuration")
     p.add_argument("--rig", type=lambda s: str(Path(s).resolve()))
     args = p.parse_args()
     try:
@@ -304,19 +328,24 @@ def main():
                 made = peft.get_peft_model(plain(golden, not changes_base(config)), peft.LoraConfig(task_type="CAUSAL_LM", **config))
             except Exception:
                 continue
+            only_what_is_here(config, made.base_model.targeted_module_names, hasattr(model.config, "vision_config"))
             for key in {"rank_pattern", "alpha_pattern"} & config.keys():  # trireme refuses one that matches nothing
-                names = made.base_model.targeted_module_names
+                names = [m for m in made.base_model.targeted_module_names if "vision" not in m]
                 kept = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
                 config[key] = dict(sorted(kept.items()))  # PEFT sorts what it saves, and cannot load it when that matters
             config |= draw_tokens(rng, config, {"all": modules, "targets": made.base_model.targeted_module_names})
             done += 1
             tables = {"lm_head", "embed_tokens", "wte"} & set(config.get("modules_to_save", []))
-            if tables and model.config.tie_word_embeddings:  # trireme does not untie them
-                config["ensure_weight_tying"] = True
+            is_shared = tables and model.config.tie_word_embeddings
+            if is_shared:  # the two are trained as one, or apart
+                config["ensure_weight_tying"] = rng.random() < 0.5
+            unties = is_shared and not config["ensure_weight_tying"]
+            if args.verbose:
+                print(json.dumps(config), flush=True)
             with tempfile.TemporaryDirectory() as work:
                 run, base = Run(args.trireme, work), with_tokenizer(golden, work)
                 before = loss_of(model, rows_of(run.work / "valid.jsonl"))
-                for way in (lambda: into(run, base, config, rng, before)), (lambda: out_of(run, base, config, before)):
+                for way in (lambda: into(run, base, config, rng, before)), (lambda: out_of(run, base, config, before, unties)):
                     clean(work)
                     try:
                         print(f"{golden.name:20}", "  ".join(way()), flush=True)
