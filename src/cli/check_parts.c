@@ -42,6 +42,14 @@ static bool is_filled(const unsigned char *p, size_t n, int from)
     return true;
 }
 
+/* Microseconds since start. What the clock sees nothing of took one: rates are the least there were, so never infinite.
+ */
+static double us_since(int64_t start)
+{
+    int64_t us = tr_clock_us() - start;
+    return us > 1 ? (double)us : 1;
+}
+
 /* n messages there and back; seconds of one way. */
 static enum tr_status ping(struct tr_comm *c, int peer, unsigned char *out, unsigned char *in, size_t bytes, int n,
                            double *seconds)
@@ -53,7 +61,7 @@ static enum tr_status ping(struct tr_comm *c, int peer, unsigned char *out, unsi
         TR_PASS(tr_comm_run(c, c->rank < peer ? &give : &take));
         TR_PASS(tr_comm_run(c, c->rank < peer ? &take : &give));
     }
-    *seconds = (double)(tr_clock_us() - start) * 1e-6 / (2 * n);
+    *seconds = us_since(start) * 1e-6 / (2 * n);
     return TR_OK;
 }
 
@@ -144,7 +152,7 @@ static enum tr_status try_one(struct check *k, struct tr_comm *c, struct tr_coll
     x->out = out;
     int64_t start = tr_clock_us();
     enum tr_status st = tr_comm_run(c, x);
-    double us = (double)(tr_clock_us() - start);
+    double us = us_since(start);
     if (st != TR_OK)
         return st;
     if (x->kind == TR_REDUCE_SCATTER)
@@ -238,7 +246,7 @@ enum tr_status check_files(struct check *k)
     fill(data, FILE_BYTES, k->mesh->rank);
     int64_t start = tr_clock_us();
     const char *failed = tr_failpoint("check.file") == TR_OK ? try_file(dir, temp, final, path, data, back) : "write";
-    double us = (double)(tr_clock_us() - start);
+    double us = us_since(start);
     check_note(k, !failed[0], "rank %d: %s of %s fails: %s", k->mesh->rank, failed, path, strerror(errno));
     k->note.worst = us;
     k->note.value = FILE_BYTES / us * 1e-3;

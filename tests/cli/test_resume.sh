@@ -15,7 +15,8 @@ step_lines whole/events.jsonl >whole.steps
 like_whole() {
     same whole/model.safetensors "$1/model.safetensors"
     same whole/checkpoint-10/model.safetensors "$1/checkpoint-10/model.safetensors"
-    same whole/checkpoint-10/trainer_state.json "$1/checkpoint-10/trainer_state.json"
+    sed "s,\"$1/checkpoint-,\"whole/checkpoint-," "$1/checkpoint-10/trainer_state.json" >"$1.state" # the best one is named with its output
+    same whole/checkpoint-10/trainer_state.json "$1.state"
     local shard
     for shard in whole/checkpoint-10/trireme/optim-*.safetensors; do
         same "$shard" "$1/checkpoint-10/trireme/${shard##*/}"

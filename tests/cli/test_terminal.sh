@@ -24,8 +24,9 @@ def quiet(*words):
     return subprocess.run([TRIREME, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
 
 
-def on_terminal(*words, feed=b"", until=b"> ", seconds=60, term="xterm-256color"):
-    """Everything that a terminal would get, and the exit code."""
+def on_terminal(*words, feed=b"", until=b"> ", then=(), seconds=60, term="xterm-256color"):
+    """Everything that a terminal would get, and the exit code. `feed` is typed when `until` is there; `then` has more such pairs (keys, until)."""
+    keys = [(feed, until), *then]
     pid, fd = pty.fork()
     if pid == 0:
         os.environ["TERM"], os.environ["LC_ALL"] = term, "C.UTF-8"
@@ -40,10 +41,9 @@ def on_terminal(*words, feed=b"", until=b"> ", seconds=60, term="xterm-256color"
             piece = b""
         if not piece:
             break
-        if feed and until in piece:
-            os.write(fd, feed)
-            feed = b""
         got += piece
+        if keys and keys[0][0] and keys[0][1] in OWN.sub(b"", got):
+            os.write(fd, keys.pop(0)[0])
     os.close(fd)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     plain = OWN.sub(b"", got).replace(b"\r", b"")
@@ -79,9 +79,10 @@ made("train", *base, "--data", "chat.jsonl", "--output", f"chat {EVIL}", "--data
 made("launch", "--nproc-per-node", "2", "train", *base, "--data", data, "--output", f"two {EVIL}", "--dp", "2", "--per_device_train_batch_size", "1")
 made("launch", "--nproc-per-node", "2", "train", *base, "--data", f"missing {EVIL}", "--output", f"none {EVIL}", "--dp", "2", code=2)
 made("watch", out, "--plain")
-for page in b"123456":      # the whole screen, page by page
-    code, text = on_terminal("watch", out, feed=bytes([page]) + b"q", until=b"6 options")
-    if code != 0 or b"6 options" not in text:
+for page in "1234567890":   # the whole screen, page by page: the last line names the page in brackets
+    name = f"[{page} ".encode()
+    code, text = on_terminal("watch", out, feed=page.encode(), until=b"[1 ", then=[(b"q", name)])
+    if code != 0 or name not in text:
         sys.exit(f"watch, page {page}: exit {code}, {text!r}")
 for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that says what it wants
     if name.startswith("phase-"):
@@ -91,7 +92,7 @@ for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that s
             page[at:at + min(5, len(text))] = text[:5]
         open(f"{out}/.trireme/{name}", "wb").write(page)
 on_terminal("watch", out, "--plain")
-on_terminal("watch", out, feed=b"3q", until=b"6 options")
+on_terminal("watch", out, feed=b"3q", until=b"[1 ")
 on_terminal("watch", out, "--json")
 os.remove(f"{out}/.trireme/phase-0000")
 os.mkfifo(f"{out}/.trireme/phase-0000")  # nobody writes into it: it is no page, and not waited for
