@@ -4,6 +4,7 @@
  * but a regular file.
  */
 #include "base/file.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -59,6 +60,22 @@ bool tr_dir_exists(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+bool tr_dir_has_other(const char *dir, const char *const *names, char other[256])
+{
+    bool is_found = false;
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && !is_found && (e = readdir(d));) {
+        size_t i = 0;
+        while (names[i] && strcmp(names[i], e->d_name) != 0)
+            i++;
+        is_found = !names[i] && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+        (void)snprintf(other, 256, "%s", e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return is_found;
 }
 
 bool tr_dir_has(const char *dir, const char *name)

@@ -19,6 +19,8 @@ enum tr_status tr_file_fail(const char *verb, const char *path);
 bool tr_file_exists(const char *path);
 bool tr_dir_exists(const char *path);
 bool tr_dir_has(const char *dir, const char *name); /* a file of this name; false where dir is NULL */
+/* An entry of a directory that is none of these names (NULL at the end); false: there is none, or no directory. */
+bool tr_dir_has_other(const char *dir, const char *const *names, char other[256]);
 
 /* Whole regular file of at most max_bytes into a fresh NUL-terminated buffer (caller frees with free()). */
 enum tr_status tr_file_read(const char *path, size_t max_bytes, char **out, size_t *out_n);

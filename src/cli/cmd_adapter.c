@@ -103,18 +103,21 @@ static void print_proof(const struct tr_config *cfg, const struct tr_merge_proof
     tr_str_release(&out);
 }
 
+static enum tr_status fill(void *ctx, const char *dir, const char *temp)
+{
+    char path[TR_PATH_MAX];
+    enum tr_status st = tr_path_join(path, dir, temp);
+    return st == TR_OK ? tr_saver_model(ctx, path) : st;
+}
+
 static enum tr_status write_merged(struct tr_merge *x, const struct tr_config *cfg, const struct tr_dirs *src)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_merge_store(x, cfg->onto);
     struct tr_saver_options opt = { .dtype = tr_merge_dtype(x), .source_dir = src->text, .base_dir = src->base };
     struct tr_saver *sv = NULL;
-    char path[TR_PATH_MAX];
-    TR_TRY(tr_path_join(path, cfg->output, TR_ADAPTER_CONFIG));
-    if (tr_file_exists(path))
-        TR_TRY(tr_fail(TR_USAGE, "output %s holds an adapter; name another --output", cfg->output));
     TR_TRY(tr_saver_open(&store, &opt, &sv));
-    TR_TRY(tr_saver_model(sv, cfg->output));
+    TR_TRY(tr_new_dir(cfg->output, fill, sv));
 out:
     (void)tr_saver_close(sv);
     return st;
@@ -133,6 +136,7 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     TR_TRY(cli_need_output(cfg));
     if (!tr_dir_has(dir, TR_ADAPTER_CONFIG))
         TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
+    TR_TRY(tr_new_dir_check(cfg->output)); /* before the proof, which takes long */
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
     TR_TRY(ckpt_open_run(cfg, dir, &run));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));

@@ -269,6 +269,20 @@ static void close_rewrite(struct rewrite *r)
     free(r->fate_of);
 }
 
+struct bnb4_filling {
+    const struct tr_model *m;
+    const char *from;
+    struct tr_bnb4_options to;
+};
+
+static enum tr_status fill_bnb4(void *ctx, const char *dir, const char *temp)
+{
+    const struct bnb4_filling *f = ctx;
+    char path[TR_PATH_MAX];
+    enum tr_status st = tr_path_join(path, dir, temp);
+    return st == TR_OK ? tr_write_bnb4(f->m, f->from, path, &f->to, NULL) : st;
+}
+
 /* A checkpoint, or any HF directory, with its linears in 4 bits. */
 static enum tr_status export_bnb4(const struct tr_config *cfg, const char *dir)
 {
@@ -287,7 +301,7 @@ static enum tr_status export_bnb4(const struct tr_config *cfg, const char *dir)
     TR_TRY(tr_model_open(dir, &opt, &m));
     TR_TRY(tr_pool_open(0, &pool));
     to.pool = pool;
-    TR_TRY(tr_write_bnb4(m, dir, cfg->output, &to, NULL));
+    TR_TRY(tr_new_dir(cfg->output, fill_bnb4, &(struct bnb4_filling){ m, dir, to }));
     cli_show_path(cfg, cfg->output);
 out:
     tr_pool_close(pool);
@@ -302,6 +316,7 @@ static enum tr_status export_model(const struct tr_config *cfg, const char *dir,
     struct tr_ckpt_lease lease = { 0 };
     (void)other;
     TR_TRY(cli_need_output(cfg));
+    TR_TRY(tr_new_dir_check(cfg->output)); /* before all is verified, which takes long */
     if (tr_dir_has(dir, TR_ADAPTER_CONFIG))
         return ckpt_export_adapter(cfg, dir);
     if (cfg->to == TR_EXPORT_PEFT)
@@ -337,6 +352,7 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     struct rewrite r = { 0 };
     struct tr_ckpt_info info;
     struct tr_save_result res = { 0 };
+    struct tr_ckpt_lock *lock = NULL;
     char path[TR_PATH_MAX], *state = NULL;
     size_t n = 0;
     bool is_started = false, is_done = false;
@@ -354,6 +370,8 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
                                .trainer_state = copy_text,
                                .ctx = (void *)(uintptr_t)dir,
                                .keep = { 0, 0, false } };
+    TR_TRY(tr_ckpt_lock(cfg->output, info.run_id, info.generation, &lock)); /* a run may be at work there */
+    TR_TRY(tr_ckpt_sweep(cfg->output, NULL));                               /* of one that was killed */
     TR_TRY(tr_saver_start(r.sv, &job, &is_started));
     TR_TRY(tr_saver_wait(r.sv, 3600, &is_done, &res));
     if (res.status != TR_OK)
@@ -361,6 +379,7 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     TR_TRY(tr_ckpt_step_path(cfg->output, info.step, path));
     cli_show_path(cfg, path);
 out:
+    tr_ckpt_unlock(lock);
     close_rewrite(&r);
     free(state);
     return st;

@@ -163,12 +163,12 @@ static int launch(int argc, char **argv)
 }
 
 /* Signals that this program gives no meaning to do nothing; most of them would end it. SIGXFSZ is among them because a
- * file that may not grow is an error of that write, as a full disk is (I4). A handler that a profiler or a library has
- * installed stays. */
+ * file that may not grow is an error of that write, as a full disk is (I4). SIGUSR1 is not: it is a stop signal, and
+ * one that comes before a verb has its handler must end the program, not get lost. A handler that a profiler or a
+ * library has installed stays. */
 static void ignore_unused_signals(void)
 {
-    static const int unused[] = { SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
-                                  SIGIO,   SIGPWR,  SIGXCPU, SIGXFSZ,   SIGSTKFLT };
+    static const int unused[] = { SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGXCPU, SIGXFSZ, SIGSTKFLT };
     struct sigaction ignore = { .sa_handler = SIG_IGN }, old;
     for (int i = 0; i < (int)TR_COUNT_OF(unused) + SIGRTMAX - SIGRTMIN + 1; i++) {
         int sig = i < (int)TR_COUNT_OF(unused) ? unused[i] : SIGRTMIN + i - (int)TR_COUNT_OF(unused);

@@ -64,9 +64,9 @@ static void on_crash(int sig)
 static const struct {
     int sig;
     void (*handler)(int);
-} signals[] = { { SIGWINCH, on_signal }, { SIGTSTP, on_signal }, { SIGINT, on_signal }, { SIGTERM, on_signal },
-                { SIGHUP, on_signal },   { SIGQUIT, on_signal }, { SIGSEGV, on_crash }, { SIGBUS, on_crash },
-                { SIGABRT, on_crash },   { SIGFPE, on_crash },   { SIGILL, on_crash } };
+} signals[] = { { SIGWINCH, on_signal }, { SIGTSTP, on_signal }, { SIGINT, on_signal },  { SIGTERM, on_signal },
+                { SIGHUP, on_signal },   { SIGUSR1, on_signal }, { SIGQUIT, on_signal }, { SIGSEGV, on_crash },
+                { SIGBUS, on_crash },    { SIGABRT, on_crash },  { SIGFPE, on_crash },   { SIGILL, on_crash } };
 
 static_assert(TR_SCREEN_PAGES == 10, "a digit for each page");
 

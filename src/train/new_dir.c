@@ -11,9 +11,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
 enum { N_SIGNALS = sizeof signals / sizeof *signals, N_TRIES = 100, NAP_US = 10000 };
 
 struct sweeper {
@@ -80,18 +81,49 @@ static void sweeper_stop(struct sweeper *s)
     }
 }
 
+/* name: room for the path without slashes at its end, which *last points into. */
+static enum tr_status split(const char *out, char name[TR_PATH_MAX], char dir[TR_PATH_MAX], const char **last)
+{
+    TR_PASS(tr_format(name, TR_PATH_MAX, "%s", out));
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = 0;
+    TR_PASS(tr_path_split(name, dir, last));
+    return tr_name_is_plain(*last) ? TR_OK
+                                   : tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out);
+}
+
+static enum tr_status refuse_taken(const char *out)
+{
+    return tr_fail(TR_USAGE, "%s is there and is no empty directory; name another --output", out);
+}
+
+enum tr_status tr_new_dir_check(const char *out)
+{
+    static const char *const none[] = { NULL };
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX], other[256];
+    const char *last;
+    struct statx info;
+    TR_PASS(split(out, name, dir, &last));
+    if (statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) != 0)
+        return TR_OK; /* what is wrong with the path is said by the call that makes the directory */
+    if (!S_ISDIR(info.stx_mode) || tr_dir_has_other(name, none, other))
+        return refuse_taken(out);
+    if (info.stx_attributes & info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT)
+        return tr_fail(TR_USAGE,
+                       "%s is a mount point, which cannot take the place of another directory; name one in "
+                       "it, like %s/model",
+                       out, name);
+    return TR_OK;
+}
+
 enum tr_status tr_new_dir(const char *out, tr_new_dir_fn *fill, void *ctx)
 {
     char dir[TR_PATH_MAX], name[TR_PATH_MAX], path[TR_PATH_MAX], temp[TR_PATH_MAX] = "";
     const char *last;
     enum tr_status st = TR_OK;
     struct sweeper sweeper = { 0 };
-    TR_TRY(tr_format(name, sizeof name, "%s", out));
-    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
-        name[n - 1] = 0;
-    TR_TRY(tr_path_split(name, dir, &last));
-    if (!tr_name_is_plain(last))
-        TR_TRY(tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out));
+    TR_TRY(tr_new_dir_check(out));
+    TR_TRY(split(out, name, dir, &last));
     TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", last, (long)getpid()));
     TR_TRY(tr_mkdirs(dir));
     TR_TRY(tr_out_remove(dir, temp)); /* left by an earlier process of this number */
@@ -104,7 +136,7 @@ enum tr_status tr_new_dir(const char *out, tr_new_dir_fn *fill, void *ctx)
     int err = tr_out_move(dir, temp, last, TR_OUT_RENAME);
     if (err)
         TR_TRY(err == ENOTEMPTY || err == EEXIST || err == ENOTDIR
-                   ? tr_fail(TR_USAGE, "%s is there and is no empty directory; name another --output", out)
+                   ? refuse_taken(out)
                    : tr_fail(TR_IO, "%s: rename: %s", out, strerror(err)));
 out:
     sweeper_stop(&sweeper);

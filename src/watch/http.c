@@ -402,8 +402,8 @@ enum tr_status tr_watch_serve(struct tr_watch_run *const *runs, size_t n_runs, c
     struct server s = { .runs = runs, .n_runs = n_runs };
     struct tr_listener at = { .fd = -1 };
     struct MHD_Daemon *d = NULL;
-    struct sigaction stop = { .sa_handler = on_signal }, old[3];
-    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction stop = { .sa_handler = on_signal }, old[4];
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
     char url[256];
     for (int i = 0; i < CONNECTIONS_MAX; i++)
         s.client[i].fd = -1;

@@ -20,6 +20,15 @@ done
 "$TRIREME" ckpt verify re/checkpoint-8 >stdout
 [ -e two/checkpoint-8/trireme/optim-0001-of-0002.safetensors ] && [ -e re/checkpoint-8/trireme/optim-0000-of-0001.safetensors ] ||
     fail "reshard: $(ls re/checkpoint-8/trireme)"
+# Where a run is at work nothing else writes.
+python3 - "$TRIREME" <<'PY' || fail "a reshard into a live run"
+import fcntl, os, subprocess, sys
+os.mkdir("live")
+with open("live/.trireme.lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    p = subprocess.run([sys.argv[1], "ckpt", "reshard", "two/checkpoint-8", "--output", "live"], capture_output=True)
+    assert p.returncode == 2 and b"is being written by another run" in p.stderr and os.listdir("live") == [".trireme.lock"], (p, os.listdir("live"))
+PY
 "$TRIREME" ckpt diff re/checkpoint-8 re/checkpoint-8 | grep -q 'bit for bit' || fail "a checkpoint differs from itself"
 { "$TRIREME" ckpt diff one/checkpoint-6 one/checkpoint-8 || true; } | grep -q 'tensors differ' || fail "two steps are the same"
 "$TRIREME" ckpt export two/checkpoint-8 --output exported >stdout

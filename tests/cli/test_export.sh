@@ -135,17 +135,39 @@ grep -qx 'library_name: transformers' served/README.md || fail "card: $(cat serv
 expect 0 "$TRIREME" ckpt export wide --to gguf:q8_0 --rows 0 --output quick
 grep -q 'not compared' stdout || fail "$(cat stdout)"
 
+# ---- what is in the way is said before the work, and nothing there changes ----
+tiny_text train.jsonl
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 16/' wide.json >deep.json
+"$TRIREME" init --config deep.json --tokenizer bytes --out deep --quiet
+"$TRIREME" train --model deep --data train.jsonl --lora_r 2 --sequence_length 32 --train_batch_size 1 --max_steps 1 --output lora --quiet >run.log
+cp wide/model.safetensors weights
+for verb in 'ckpt merge lora' 'ckpt export wide --to bnb-4bit' 'ckpt export wide --to hf' 'init --config deep.json'; do
+    expect 2 "$TRIREME" $verb --output wide
+    grep -qE 'is no empty directory|already holds' stderr || fail "$verb: $(cat stderr)"
+    same wide/model.safetensors weights
+done
+mkdir mounted
+if mount -t tmpfs -o size=64m tmpfs mounted 2>/dev/null; then
+    trap 'umount "$work/mounted"; rm -rf "$work"' EXIT
+    expect 2 "$TRIREME" ckpt export wide --to hf --output mounted/
+    grep -q 'mounted/ is a mount point.*mounted/model$' stderr || fail "$(cat stderr)"
+    expect 0 "$TRIREME" init --config wide.json --tokenizer bytes --out mounted --quiet
+    [ -e mounted/config.json ] || fail "no model in what is mounted"
+fi
+
 # ---- Ctrl-C, and what a scheduler sends: the program ends by the signal, and no half of a directory stays ----
 python3 - "$TRIREME" <<'PY' || fail "an export that is stopped"
 import glob, os, signal, subprocess, sys, time
-for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-    for to in "gguf:q8_0", "hf":
-        p = subprocess.Popen([sys.argv[1], "ckpt", "export", "wide", "--to", to, "--output", "stopped", "--rows", "400"], stdout=subprocess.DEVNULL)
-        while not glob.glob("stopped.tmp-*/*") and p.poll() is None:
+verbs = ["ckpt export wide --to gguf:q8_0 --rows 400", "ckpt export wide --to hf --rows 400", "ckpt export deep --to bnb-4bit",
+         "ckpt merge lora --rows 1", "init --config deep.json --tokenizer bytes"]
+for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1:
+    for verb in verbs if sig in (signal.SIGINT, signal.SIGUSR1) else verbs[:2]:
+        p = subprocess.Popen([sys.argv[1], *verb.split(), "--output", "stopped"], stdout=subprocess.DEVNULL)
+        while not glob.glob("stopped*/*") and p.poll() is None:
             time.sleep(0.001)
         p.send_signal(sig)
-        assert p.wait() == -sig, (sig, to, p.returncode)
-        assert not glob.glob("stopped*"), (sig, to, glob.glob("stopped*"))
+        assert p.wait() == -sig, (sig, verb, p.returncode)
+        assert not glob.glob("stopped*"), (sig, verb, glob.glob("stopped*"))
 p = subprocess.run(["sh", "-c", "trap '' INT; kill -INT $$; exec \"$0\" ckpt export wide --to hf --output ignored --rows 1 --quiet", sys.argv[1]], stdout=subprocess.DEVNULL)
 assert p.returncode == 0 and os.path.isdir("ignored"), "a signal that is ignored was taken"
 PY

@@ -46,6 +46,15 @@ resumed() { # DIR COMMAND...
     same "whole/model.safetensors" "$dir/model.safetensors"
 }
 
+# A stop that comes before a program has its handler ends it: no stop signal is ignored, by a verb or by what it starts.
+"$TRIREME" data check --model model --data s3://bucket/train.jsonl --sequence_length 32 --output early --quiet \
+    --fetch_command "sh -c 'grep SigIgn /proc/self/status >ignored; cp train.jsonl \"\$0\"' {path} {url}" >early.log || fail "$(cat early.log)"
+python3 - <<'PY' || fail "stop signals are ignored: $(cat ignored)"
+import signal
+ignored = int(open("ignored").read().split()[1], 16)
+assert not [s for s in (signal.SIGTERM, signal.SIGUSR1) if ignored >> (s - 1) & 1]
+PY
+
 all() { # RANKS: every case with so many ranks
     local n=$1 s
     run=("$TRIREME" train)
