@@ -96,6 +96,7 @@ steps = lambda: open(sys.argv[1] + "/events.jsonl").read().count('"event":"step"
 end = time.time() + 50
 while steps() < 5 and time.time() < end:
     time.sleep(0.02)
+time.sleep(0.5) # step 5 is logged; in front of step 6
 for _ in range(2):
     os.write(fd, b"\x03")
     time.sleep(0.3)
