@@ -2,6 +2,7 @@
 #include "cli/check.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -162,7 +163,7 @@ static enum tr_status try_one(struct check *k, struct tr_comm *c, struct tr_coll
         is_ok = out[i] == wanted(x, c->size, c->rank, i);
     check_note(k, is_ok, "%s of %zu on %d ranks: rank %d of the group got a wrong answer", tr_coll_name(x->kind),
                x->count, c->size, c->rank);
-    double gb_per_s = (double)(x->count * sizeof(float)) / us * 1e-3;
+    double gb_per_s = (double)(x->count * sizeof(float)) / fmax(us, 1) * 1e-3; /* the clock counts microseconds */
     if (x->count < 100 && us > k->note.worst)
         k->note.worst = us;
     if (x->count > 100 && (k->note.value == 0 || gb_per_s < k->note.value))
@@ -249,7 +250,7 @@ enum tr_status check_files(struct check *k)
     double us = us_since(start);
     check_note(k, !failed[0], "rank %d: %s of %s fails: %s", k->mesh->rank, failed, path, strerror(errno));
     k->note.worst = us;
-    k->note.value = FILE_BYTES / us * 1e-3;
+    k->note.value = FILE_BYTES / fmax(us, 1) * 1e-3;
     TR_TRY(look_for_the_others(k, dir));
     if (k->note.n_bad == 0 && statvfs(dir, &fs) == 0)
         (void)snprintf(k->note.text, sizeof k->note.text, "%s: %s free", dir,

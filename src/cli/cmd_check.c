@@ -39,12 +39,13 @@ static enum tr_status report(struct check *k, const char *part)
     }
     if (bad && !k->first_bad[0])
         snprintf(k->first_bad, sizeof k->first_bad, "%s", bad->text);
-    if (k->cfg->json)
+    if (k->cfg->json) {
         tr_str_addf(&k->out,
-                    "%s{\"part\":\"%s\",\"is_ok\":%s,\"n\":%" PRId64 ",\"worst_us\":%.1f,\"least_gb_per_s\":%.3f,"
-                    "\"cause\":\"%s\"}",
-                    k->n_parts ? "," : "", part, bad ? "false" : "true", k->note.n, most, least, bad ? bad->text : "");
-    else
+                    "%s{\"part\":\"%s\",\"is_ok\":%s,\"n\":%" PRId64 ",\"worst_us\":%.1f,\"least_gb_per_s\":%.3f",
+                    k->n_parts ? "," : "", part, bad ? "false" : "true", k->note.n, most, least);
+        tr_str_member(&k->out, ",\"cause\":", bad ? bad->text : "");
+        tr_str_addf(&k->out, "}");
+    } else
         tr_str_addf(&k->out, "%-24s %-4s %8" PRId64 " %12.1f %10.2f  %s\n", part, bad ? "BAD" : "ok", k->note.n, most,
                     least, bad ? bad->text : k->note.text);
     k->n_parts++;

@@ -24,6 +24,19 @@ for c in columns.values():
 PY
 python3 -c 'import json, sys; r = json.load(open("stdout")); sys.exit(not (r["is_ok"] and r["ranks"] == 1))' || fail "$(cat stdout)"
 
+# What is not well is JSON too, whatever the name of the directory; what takes no microsecond has a rate that is a number.
+touch 'a"file'
+for i in 1 2 3 4 5 6; do
+    expect 70 "$TRIREME" check --output 'a"file' --json
+    python3 - <<'PY' || fail "$(head -c 900 stdout)"
+import json
+def refuse(word):
+    raise ValueError(word)
+parts = json.load(open("stdout"), parse_constant=refuse)["parts"]
+assert parts[2]["part"] == "output file system" and 'a"file' in parts[2]["cause"], parts[2]
+PY
+done
+
 bad() { # FAILPOINT TEXT
     TR_FAIL=$1 expect 70 "$TRIREME" launch --nproc-per-node 3 check
     grep -q "BAD.*$2" stdout || fail "the table does not say \"$2\": $(cat stdout)"
