@@ -2,6 +2,8 @@
 #include "base/show.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -127,6 +129,17 @@ static int report(enum tr_status st)
     return exit_code(st);
 }
 
+/* Did standard output take all that a verb printed? A reader that has gone has read what it wanted. */
+static enum tr_status check_stdout(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return TR_OK;
+    if (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)))
+        return TR_OK;
+    return tr_fail(TR_IO, "standard output did not take all that was printed: the disk is full, or a limit is reached");
+}
+
 static int run(enum tr_verb verb, int argc, char **argv)
 {
     const struct tr_config *cfg = NULL;
@@ -140,6 +153,8 @@ static int run(enum tr_verb verb, int argc, char **argv)
         cli_warn(tr_config_notices(cfg));
         st = commands[verb](cfg);
     }
+    if ((st == TR_OK || st == TR_NO) && verb != TR_VERB_TRAIN && check_stdout() != TR_OK) /* a training goes on (I8) */
+        st = TR_IO;
     int code = report(st);
     tr_config_close(cfg);
     return code;
@@ -177,9 +192,21 @@ static void ignore_unused_signals(void)
     }
 }
 
+/* A standard descriptor that the caller has closed must not become a file of ours: what is printed would go into it. */
+static void open_standard_fds(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     enum tr_verb verb;
+    open_standard_fds();
     ignore_unused_signals();
     bool asks = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"));
     if (asks && argc > 2) { /* help VERB is VERB --help */

@@ -126,8 +126,10 @@ static enum tr_status map_segment(int memory, size_t total, struct shm_header **
 {
     char *room = mmap(NULL, total + BIG_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
-        return tr_fail(TR_NOMEM, "no %zu bytes of virtual memory for the shared segment: %s; raise ulimit -v", total,
-                       strerror(errno));
+        return tr_fail(TR_USAGE, /* the limit is the same at the next start */
+                       "does not fit: the segment that ranks share takes %zu bytes of address space: %s; raise ulimit "
+                       "-v",
+                       total, strerror(errno));
     size_t skip = (BIG_PAGE - (uintptr_t)room % BIG_PAGE) % BIG_PAGE;
     void *p = mmap(room + skip, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, memory, 0);
     int err = errno;

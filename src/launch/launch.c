@@ -63,17 +63,6 @@ static enum tr_status make_ranks(struct launch_job *j)
     return TR_OK;
 }
 
-/* A descriptor below 3 that the caller has left closed must not become a pipe of ours. */
-static void fill_standard_fds(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd < 3);
-    if (fd >= 3)
-        close(fd);
-}
-
 static enum tr_status take_signals(struct launch_job *j)
 {
     sigset_t set;
@@ -189,7 +178,6 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     tr_cores_find(&j);
     if (l->has_mpi || l->n_nodes_max > 1)
         TR_TRY(tr_pmi_open(l->n_ranks, j.id, &j.pmi));
-    fill_standard_fds();
     TR_TRY(tr_probe_open(&j));
     TR_TRY(take_signals(&j));
     st = l->n_nodes_max > 1 ? tr_nodes_open(&j) : TR_OK;

@@ -29,6 +29,25 @@ grep -qE 'shared segment of [0-9]+ bytes: .*ulimit -f' shared.log || fail "share
 # I8: nobody reads, nobody can read, or nothing can be written: the bits are those of the clean run.
 "$TRIREME" train "${options[@]}" --output closed >&- 2>closed.log || fail "stdout closed: $(cat closed.log)"
 "$TRIREME" train "${options[@]}" --logging_steps 1 --output gone 2>/dev/null | true
+python3 - "$TRIREME" train "${options[@]}" --max_steps 100000 --save_steps 2 --output shut <<'PY' || fail "a standard descriptor that was closed is a file of the run"
+import os, signal, subprocess, sys, time
+p = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', *sys.argv]) # $0 is "-"
+end = time.time() + 60
+while not os.path.exists("shut/checkpoint-2") and p.poll() is None and time.time() < end:
+    time.sleep(0.01)
+fds = [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in range(3)]
+p.send_signal(signal.SIGTERM)
+assert fds == ["/dev/null"] * 3 and p.wait() == 75, (fds, p.returncode)
+PY
+# What another verb prints is its result: a disk that is full is an error, a reader that has gone is not.
+for verb in 'plan --model model --json' 'ckpt list closed' 'generate --model model --prompt oars --max_new_tokens 2' 'config show'; do
+    rc=0
+    "$TRIREME" $verb >/dev/full 2>stderr || rc=$?
+    [ $rc = 70 ] && grep -q 'standard output did not take' stderr || fail "$verb to a full disk: exit $rc, $(cat stderr)"
+    "$TRIREME" $verb >&- 2>stderr || fail "$verb without stdout: $(cat stderr)"
+done
+"$TRIREME" generate --model model --prompt oars --max_new_tokens 64 2>stderr | true
+[ ! -s stderr ] || fail "a reader that has gone: $(cat stderr)"
 "$TRIREME" train "${options[@]}" --logging_steps 1 --output full >/dev/full 2>full.log || fail "stdout full: $(cat full.log)"
 for out in closed gone full; do
     for _ in $(seq 100); do [ -e $out/model.safetensors ] && break || sleep 0.05; done
