@@ -47,7 +47,8 @@ static enum tr_status check_state(const struct tr_optim *o, const struct tr_stat
     if (r->block < 1 || r->block > BLOCK_MAX || (r->block & (r->block - 1)) != 0)
         return tr_fail(TR_USAGE, "optim %s: block %d of its %s must be a power of 2, at most %d", o->name,
                        (int)r->block, r->title, BLOCK_MAX);
-    if ((r->name && strcmp(r->name, "master") == 0) || (other && other->block != r->block))
+    if ((r->name && strcmp(r->name, "master") == 0) ||
+        (other && (other->block != r->block || other->shape != r->shape)))
         return tr_fail(TR_USAGE, "optim %s: the name %s in files belongs to another state; choose another", o->name,
                        r->name);
     return TR_OK;
@@ -59,6 +60,9 @@ enum tr_status tr_optim_add(const struct tr_optim *row, enum tr_optim_kind *out)
     if (row->n_states > TR_OPTIM_STATES || row->n_phases < 1 || row->n_phases > TR_OPTIM_PHASES)
         return tr_fail(TR_USAGE, "optim %s: %d states and %d phases; at most %d and %d", row->name, row->n_states,
                        row->n_phases, TR_OPTIM_STATES, TR_OPTIM_PHASES);
+    if (row->has_sums && row->n_states > TR_OPTIM_SUMS - TR_OPTIM_STATE)
+        return tr_fail(TR_USAGE, "optim %s: %d states beside sums; at most %d, because the sums have the slots behind",
+                       row->name, row->n_states, TR_OPTIM_SUMS - TR_OPTIM_STATE);
     for (int k = 0; k < row->n_states && st == TR_OK; k++)
         st = check_state(row, &row->state[k]);
     if (st == TR_OK)

@@ -359,6 +359,18 @@ static void what_it_cannot_do_is_refused(void **state)
     odd.state[1] = (struct tr_state_row){ .name = "m", .title = "mean", .dtype = TR_F32, .block = 2, .zero = 1 };
     assert_int_equal(tr_optim_add(&odd, &ignored), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "the name m in files belongs to another state"));
+    odd.state[1] = (struct tr_state_row){
+        .name = "m", .title = "mean", .dtype = TR_F32, .shape = TR_PER_ROW, .block = 1, .zero = TR_NEVER_SHARDED
+    };
+    assert_int_equal(tr_optim_add(&odd, &ignored), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "the name m in files belongs to another state"));
+    odd = toy;
+    odd.name = "odd";
+    odd.has_sums = true;
+    odd.state[odd.n_states++] =
+        (struct tr_state_row){ .name = "odd", .title = "odd", .dtype = TR_F32, .block = 1, .zero = 1 };
+    assert_int_equal(tr_optim_add(&odd, &ignored), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "3 states beside sums; at most 2"));
 }
 
 static void its_name_is_a_word_of_the_option(void **state)

@@ -35,14 +35,6 @@ template <typename S> __device__ constexpr bool is_of_this_gpu()
 #endif
 }
 
-static inline uint32_t shared_of_gpu()
-{
-    int device = 0, bytes = 0;
-    (void)cudaGetDevice(&device);
-    (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return (uint32_t)bytes;
-}
-
 /* Starts a kernel; false: the GPU has too little shared memory for the shape. */
 template <typename S, typename F>
 static bool tile_launch(const struct tr_call *c, void (*kernel)(F), const F &f, int64_t n_blocks)

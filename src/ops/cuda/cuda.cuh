@@ -175,6 +175,14 @@ static inline void start(const struct tr_call *c, void (*kernel)(P...), dim3 gri
     check_launch(c);
 }
 #endif
+/* The most shared memory that a block of threads may ask for. */
+static inline uint32_t shared_of_gpu()
+{
+    int device = 0, bytes = 0;
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return (uint32_t)bytes;
+}
 static inline float factor_of(const struct tr_call *c) /* attr.scale: 0 = 1 */
 {
     return c->attr.scale == 0.0f ? 1.0f : c->attr.scale;

@@ -34,10 +34,11 @@ static uint32_t alignment_of(const void *p)
     return a;
 }
 
-/* One output element for each thread: for the shapes that cuBLASLt refuses, which are small. */
+/* One output element for each thread: for the shapes that cuBLASLt refuses, which are small. Rows are along x of the
+ * grid, because y ends at 65535. */
 template <typename A, typename B, typename U> __global__ void plain_kernel(struct cuda_gemm g)
 {
-    int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x, row = (int64_t)blockIdx.y * 8 + threadIdx.y;
+    int64_t col = (int64_t)blockIdx.y * 32 + threadIdx.x, row = (int64_t)blockIdx.x * 8 + threadIdx.y;
     const A *a = (const A *)g.a;
     const B *b = (const B *)g.b;
     float sum = 0;
@@ -57,7 +58,7 @@ template <typename A, typename B, typename U> __global__ void plain_kernel(struc
 
 template <typename A, typename B> static void run_plain_of(const struct tr_call *c, const struct cuda_gemm *g)
 {
-    dim3 grid((unsigned)ceil_div(g->n, 32), (unsigned)ceil_div(g->m, 8)), block(32, 8);
+    dim3 grid((unsigned)ceil_div(g->m, 8), (unsigned)ceil_div(g->n, 32)), block(32, 8);
     struct tr_view out = {};
     out.dtype = g->c_dtype;
     with_type(out, [&](auto u) { plain_kernel<A, B, decltype(u)><<<grid, block, 0, stream_of(c)>>>(*g); });

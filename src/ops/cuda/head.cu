@@ -278,8 +278,7 @@ template <typename T> static void run_loss(const struct head_run *h, int64_t row
     if (is_plain && pad > 0)
         pad_kernel<T><<<(unsigned)ceil_div(n * pad, 256), 256, 0, stream_of(c)>>>((T *)h->z, l.ld, l.n_vocab, pad, n);
     if (is_plain) {
-        (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-        n_held = (shared - 1024) / (THREADS * 16);
+        n_held = ((int)shared_of_gpu() - 1024) / (THREADS * 16);
         n_held = (int)tr_min64(n_held, ceil_div(l.n_vocab, THREADS * V));
         shared = n_held * THREADS * 16;
         (void)cudaFuncSetAttribute(plain_loss_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
