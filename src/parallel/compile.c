@@ -116,18 +116,21 @@ static bool is_frozen(const struct tr_compile_options *o, int param)
     return o->is_frozen && !o->is_inference && o->is_frozen[param];
 }
 
+static enum tr_fate fate_by(const struct tr_optim *o, const struct tr_model *m, int param)
+{
+    const struct tr_param *p = &m->param[param];
+    struct tr_optim_param asked = { p->n_dims, p->n, tr_param_is_table(m, param), tr_param_is_hidden(m, param) };
+    return tr_optim_fate(o, &asked);
+}
+
 /* Parameters of each fate need buckets of their own; none is frozen in a run that does not train. */
 static enum tr_fate fate_of(const struct tr_compile_options *o, const struct tr_model *m, int param)
 {
-    const struct tr_param *p = &m->param[param];
     if (o->packed_of && o->packed_of[param])
         return TR_PACKED;
     if (is_frozen(o, param))
         return TR_FROZEN;
-    if (o->is_inference)
-        return TR_LEARNS;
-    struct tr_optim_param asked = { p->n_dims, p->n, tr_param_is_table(m, param), tr_param_is_hidden(m, param) };
-    return tr_optim_fate(o->optim, &asked);
+    return o->is_inference ? TR_LEARNS : fate_by(o->optim, m, param);
 }
 
 static int count_buckets(const struct tr_compile_options *o, const struct tr_model *m)
@@ -163,29 +166,35 @@ static enum tr_status allocate(struct tr_compiled *c)
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
-/* Refuses an optimizer that cannot run here. Blocks divide the flattened whole tensor, and two tensor ranks cannot
- * share one. A kernel that is not an op exists only on the host. */
+/* Blocks divide the flattened whole tensor. */
+enum tr_status tr_optim_check_blocks(const struct tr_model *m, const struct tr_optim *o, const bool *is_frozen, int tp)
+{
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        if (is_frozen && is_frozen[i])
+            continue;
+        const struct tr_optim *of = fate_by(o, m, i) == TR_LEARNS ? o : o->rest;
+        for (int s = 0; s < of->n_states; s++)
+            if (!tr_tp_keeps_blocks(p, tp, of->state[s].block))
+                return tr_fail(TR_USAGE,
+                               "optim %s: tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of "
+                               "its %s; use another tp or another optimizer",
+                               o->name, tp, p->name, p->rows, p->cols, (int)of->state[s].block, of->state[s].title);
+    }
+    return TR_OK;
+}
+
+/* Refuses an optimizer that cannot run here. A kernel that is not an op exists only on the host. */
 static enum tr_status check_optim(const struct tr_compiled *c)
 {
-    const struct tr_model *m = c->place.model;
     const struct tr_optim *optim = c->opt.optim;
-    int size = c->opt.layout.size[TR_AXIS_TP];
+    if (c->opt.is_inference)
+        return TR_OK;
     for (const struct tr_optim *o = optim; c->opt.has_own_memory && o; o = o->rest)
         for (int k = 0; k < o->n_phases; k++)
             if (o->phase[k].kernel)
                 return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", optim->name);
-    for (int s = 0; s < c->place.states.n; s++) {
-        const struct tr_state_row *r = &c->place.states.row[s];
-        for (int i = 0; i < m->n_params; i++)
-            if (tr_states_has(&c->place.states, s, (enum tr_fate)c->place.fate_of[i]) &&
-                !tr_tp_keeps_blocks(&m->param[i], size, r->block))
-                return tr_fail(TR_USAGE,
-                               "optim %s: tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of "
-                               "its %s; use another tp or another optimizer",
-                               optim->name, size, m->param[i].name, m->param[i].rows, m->param[i].cols, (int)r->block,
-                               r->title);
-    }
-    return TR_OK;
+    return tr_optim_check_blocks(c->place.model, optim, c->place.is_frozen, c->opt.layout.size[TR_AXIS_TP]);
 }
 
 /* Refuses a packed parameter that the tensor axis cuts inside a grain: a part of a grain cannot be decoded. */

@@ -146,6 +146,9 @@ bool tr_param_is_hidden(const struct tr_model *m, int param);
 /* Is it a matrix (in, out), as GPT-2's Conv1D has it? Packed, its elements lie in the order of (out, in): bitsandbytes
  * packs the transpose. */
 bool tr_param_is_in_out(const struct tr_model *m, int param);
+/* TR_USAGE: so many tensor ranks cut a parameter that learns (is_frozen NULL: all do) inside a block of a state of its
+ * optimizer, which two ranks cannot share. */
+enum tr_status tr_optim_check_blocks(const struct tr_model *m, const struct tr_optim *o, const bool *is_frozen, int tp);
 /* Bytes of the VALUE of n elements of a bucket. A packed one holds whole grains. */
 size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n);
 /* What an optimizer means by a matrix: parts that lie side by side in one parameter (q | k | v) are matrices of their

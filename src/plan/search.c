@@ -65,6 +65,34 @@ static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q
     }
 }
 
+static bool has_blocks(const struct tr_optim *o)
+{
+    bool any = false;
+    for (; o; o = o->rest)
+        for (int k = 0; k < o->n_states; k++)
+            any |= o->state[k].block > 1;
+    return any;
+}
+
+/* Which numbers of tensor ranks the states of the optimizer do not allow. Without memory for the question: none, and
+ * the compile of the winner asks it again. */
+static void find_broken_blocks(const struct tr_config *cfg, const struct tr_model *m, struct tr_search_query *out)
+{
+    const struct tr_optim *o = out->optim;
+    bool *is_frozen = NULL;
+    if (out->base.is_frozen || !has_blocks(o) || TR_ALLOC(is_frozen, (size_t)m->n_params, "a search") != TR_OK) {
+        tr_error_clear();
+        return;
+    }
+    for (int i = 0; i < m->n_params; i++)
+        is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
+    for (int tp = 2; tp < TR_SEARCH_TP && tp <= m->hp.n_heads_q; tp++)
+        if (m->hp.n_heads_q % tp == 0 && tr_optim_check_blocks(m, o, is_frozen, tp) != TR_OK)
+            out->breaks_blocks[tp / 64] |= UINT64_C(1) << tp % 64;
+    tr_error_clear();
+    free(is_frozen);
+}
+
 void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
                         int gpus, struct tr_search_query *out)
 {
@@ -78,6 +106,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
                                   .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
                                   .reduce_dtype = cfg->reduce_dtype,
                                   .offloads_params = cfg->offload_param != TR_OFFLOAD_NONE,
+                                  .optim = tr_optim_row(cfg->optim),
                                   .block = tr_config_packed(cfg) ? tr_packed_format(tr_config_packed(cfg))->grain : 0,
                                   .gpus = gpus,
                                   .room_bytes = 0.96 * machine->chip.memory_bytes };
@@ -98,6 +127,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
     if (cfg->memory_budget > 0)
         out->room_bytes = fmin(out->room_bytes, (double)cfg->memory_budget);
     set_pins(cfg, &out->pins);
+    find_broken_blocks(cfg, m, out);
 }
 
 /* ---- what is legal ---- */
@@ -117,6 +147,11 @@ static struct tr_legal_query legal_query(const struct tr_search_query *q, int pp
     return out;
 }
 
+static bool breaks_blocks(const struct tr_search_query *q, int tp)
+{
+    return tp >= TR_SEARCH_TP || q->breaks_blocks[tp / 64] >> tp % 64 & 1;
+}
+
 bool tr_search_is_legal(const struct tr_search_query *q, const struct tr_forecast_query *a)
 {
     struct tr_legal_query l = legal_query(q, a->pp, a->dp, a->cp, a->tp);
@@ -129,7 +164,7 @@ bool tr_search_is_legal(const struct tr_search_query *q, const struct tr_forecas
     l.train_batch_size = (int64_t)a->global;
     l.micro_rows = (int64_t)a->micro;
     l.n_micro = l.train_batch_size / a->dp / tr_max64(1, l.micro_rows);
-    if (!tr_legal_holds(&l))
+    if (!tr_legal_holds(&l) || breaks_blocks(q, a->tp))
         return false;
     bool fits = tr_legal_add_schedule(&l) == TR_OK && tr_legal_holds(&l);
     tr_error_clear();
@@ -142,7 +177,8 @@ enum tr_status tr_search_check_pins(const struct tr_search_query *q)
     struct tr_legal_query l =
         legal_query(q, p->pp ? p->pp : 1, p->dp ? p->dp : 1, p->cp ? p->cp : 1, p->tp ? p->tp : 1);
     l.n_micro = 1;
-    return tr_legal_check(&l);
+    TR_PASS(tr_legal_check(&l));
+    return breaks_blocks(q, (int)l.tp) ? tr_optim_check_blocks(q->model, q->optim, NULL, (int)l.tp) : TR_OK;
 }
 
 /* Do the stages have equal work? The layers, or the layers with embedding and head, must spread evenly over the stages.

@@ -17,6 +17,8 @@ struct tr_pins {
 /* Kinds of layout whose bytes the forecast misses by about the same factor: no pipeline, 1f1b, interleaved, zb. */
 enum { TR_ORDER_KINDS = 4 };
 
+enum { TR_SEARCH_TP = 1024 }; /* a search takes fewer tensor ranks */
+
 struct tr_search_query {       /* do not move it: base points to machine */
     struct tr_machine machine; /* one rank's part of it, because CPU ranks share a host */
     /* shape, machine, impl, seq, global, precision, bytes of a parameter; not the mesh */
@@ -25,6 +27,8 @@ struct tr_search_query {       /* do not move it: base points to machine */
     enum tr_cp_mode cp_mode;
     bool in_order; /* reproducible layout */
     int64_t block; /* of a packed base; 0: it is not packed */
+    const struct tr_optim *optim;
+    uint64_t breaks_blocks[TR_SEARCH_TP / 64]; /* by tp, a bit each: it cuts a block of a state of the optimizer */
     enum tr_dtype reduce_dtype;
     bool offloads_params;
     int gpus;

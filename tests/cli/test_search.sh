@@ -38,6 +38,17 @@ PY
 accepted model/config.json 16 64 4
 accepted "$models/llama-8b.json" 96 4096 24
 
+# No layout cuts a matrix inside a block of 8-bit moments: two tensor ranks of GPT-2 would.
+gpt2=(--model gpt2 --optim adamw_8bit --sequence_length 1024)
+"$TRIREME" plan --search "${gpt2[@]}" --machine RTX4090 --gpus 8 --train_batch_size 8 --json >search.json
+python3 -c 'import json; print(*(x["options"] for x in json.load(open("search.json"))["layouts"]), sep="\n")' >commands
+while read -r line; do
+    # shellcheck disable=SC2086
+    "$TRIREME" plan "${gpt2[@]}" $line --device cuda --quiet >/dev/null || fail "refused: $line"
+done <commands
+expect 2 "$TRIREME" plan --search "${gpt2[@]}" --machine RTX4090 --gpus 8 --train_batch_size 8 --tp 2
+grep -q 'optim adamw_8bit: tp 2 cuts transformer.h.0.attn.c_attn.weight' stderr || fail "$(cat stderr)"
+
 # The quick forecast that prunes and the compile agree on bytes to 12 %, so that the search drops no layout that fits by
 # more than that. Seeded layouts, most with a pipeline, all pinned.
 cat >bytes.py <<'PY'
