@@ -109,12 +109,12 @@ function drawHead() {
 }
 
 function headOf(r) {
-  const last = r.last || {}, total = r.total_steps, live = r.state === 'runs';
+  const last = r.last || {}, total = r.total_steps, live = ['runs', 'paused'].includes(r.state);
   const left = live && total > r.step && r.step_s > 0 ? (total - r.step) * r.step_s : null;
   const evals = ((T.series[T.current] || {}).evals || [])[0], best = evals && evals.loss ? Math.min(...evals.loss.mean.filter(x => x != null)) : null;
   const saved = r.notes.filter(n => n.event === 'checkpoint').pop(), l = r.layout || {};
   $('state').textContent = T.show(r.state);
-  $('state').className = 'state ' + (['runs', 'done', 'stopped', 'failed', 'dead'].includes(r.state) ? r.state : '');
+  $('state').className = 'state ' + (['runs', 'paused', 'done', 'stopped', 'failed', 'dead'].includes(r.state) ? r.state : '');
   document.title = T.whole(r.step) + (total ? '/' + T.whole(total) : '') + ' ' + T.name(r.dir) + ' \u2013 Trireme';
   const tiles = [tile(T.whole(r.step) + (total ? ' / ' + T.whole(total) : ''), 'step'), tile(T.number(last.loss, 5), 'loss')];
   if (best != null) tiles.push(tile(T.number(evals.loss.mean[evals.loss.mean.length - 1], 5), 'eval, best ' + T.number(best, 4)));
@@ -125,7 +125,7 @@ function headOf(r) {
   if (saved) tiles.push(tile(T.whole(saved.step), 'last checkpoint'));
   if (l.dp) tiles.push(tile(['dp', 'tp', 'pp', 'cp', 'ep'].filter(k => l[k] > 1).map(k => k + ' ' + l[k]).join(' ') || '1 rank', 'layout' + (l.zero ? ', zero ' + l.zero : '')));
   const out = [T.el('div', {class: 'tiles'}, ...tiles)];
-  const why = ['failed', 'stopped', 'dead'].includes(r.state) ? T.faults(r).pop() : null;
+  const why = ['failed', 'dead'].includes(r.state) ? T.faults(r).pop() : null;
   if (why) out.push(T.el('p', {class: 'why'}, T.el('b', {}, 'last fault'), ' ' + (why.rank >= 0 ? 'rank ' + why.rank + ' ' : '') + T.show(why.cause || '')));
   if (total) out.push(T.el('progress', {max: total, value: r.step, 'aria-label': 'steps done'}));
   return out;

@@ -178,6 +178,13 @@ bool tr_hang_is_work_done(struct launch_job *j)
     return true;
 }
 
+/* A rank that stopped on a signal or a request has reached its last phase, and says so with its exit code too. */
+bool tr_hang_is_stop(struct launch_job *j, const struct rank *r)
+{
+    return r->sig == 0 && (r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP) && read_page(j, r) &&
+           j->hang->page.kind == TR_PHASE_END;
+}
+
 const char *tr_hang_text(const struct launch_job *j)
 {
     return j->hang->text[0] ? j->hang->text : NULL;

@@ -172,6 +172,7 @@ void tr_hang_close(struct hang *h);                                 /* NULL is f
 void tr_hang_clear(struct launch_job *j);                           /* before a new generation */
 const struct rank *tr_hang_look(struct launch_job *j, int64_t now); /* every TR_LOOK_US; NULL: all ranks move */
 bool tr_hang_is_work_done(struct launch_job *j);                  /* is every rank that still runs in its last phase? */
+bool tr_hang_is_stop(struct launch_job *j, const struct rank *r); /* did it end as it was asked to? */
 const char *tr_hang_text(const struct launch_job *j);             /* describes the rank that hangs; NULL: none does */
 int64_t tr_hang_step(struct launch_job *j, const struct rank *r); /* the step that a rank is in; -1: none yet */
 void tr_hang_where(struct launch_job *j, const struct rank *r,

@@ -115,7 +115,8 @@ void tr_record_root(struct launch_job *j, int exit_code)
     if (j->l->output && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
         write_error(j, how);
         write_flight(j);
-        tr_record_event(j, j->root->rank, "run", "launch", how);
+        if (!tr_hang_is_stop(j, j->root)) /* that is no fault, and the run has logged it */
+            tr_record_event(j, j->root->rank, "run", "launch", how);
     }
     for (char *const *e = j->l->envp; e && *e; e++)
         if (strncmp(*e, name, sizeof name - 1) == 0 && (*e)[sizeof name - 1])

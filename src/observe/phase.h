@@ -7,7 +7,7 @@
 /* In the rank: opens the page of the calling thread under output/.trireme. When that fails, the rank runs as before but
  * nobody can watch it. */
 enum tr_status tr_phase_open(const char *output, int rank, int world, int64_t generation);
-void tr_phase_close(bool is_well); /* does nothing when there is no page */
+void tr_phase_close(bool is_well); /* is_well: it was done, or stopped as asked. Does nothing when there is no page */
 
 /* In any process: a copy of the page of a rank, alive or dead; false: there is none. */
 bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out);

@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum { STOP, NO_TIME, ACTION, KEY, VALUE, N_WORDS };
-enum { PAUSE_US = 100 * 1000 }; /* between two looks at the mailbox of a paused run */
+enum { PAUSE_US = 50 * 1000 }; /* between two looks at the mailbox of a paused run; less than what is called slow */
 
 /* All ranks take over rank 0's ledger: it may see the file of a shared directory earlier than others. */
 static enum tr_status share_ledger(struct tr_trainer *t, struct tr_ledger *l)

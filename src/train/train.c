@@ -415,7 +415,7 @@ enum tr_status tr_train(const struct tr_config *cfg)
     tr_stop_at_once(true);
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = train(t);
-    tr_phase_close(st == TR_OK);
+    tr_phase_close(st == TR_OK || st == TR_STOPPED || st == TR_ENDED);
     if (!t->save_hangs)
         free(t);
     return st;

@@ -370,7 +370,7 @@ static void serve(struct server *s, struct MHD_Daemon *d)
             bool is_alive = false;
             for (size_t i = 0; i < s->n_runs; i++) {
                 has_news |= tr_watch_refresh(s->runs[i]);
-                is_alive |= strcmp(tr_watch_state(s->runs[i]), "runs") == 0;
+                is_alive |= tr_watch_is_live(s->runs[i]);
             }
             read_us = now;
             if (now - last_us >= (has_news ? TICK_US : is_alive ? ALIVE_US : SILENCE_US)) {

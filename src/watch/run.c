@@ -132,12 +132,24 @@ static struct tr_series *rows_of(struct tr_watch_run *w, const struct tr_event *
     return &w->eval[i].rows;
 }
 
+/* A run that was asked to pause makes no step until it is asked to go on, or stopped. */
+static void keep_pause(struct tr_watch_run *w, const struct tr_event *e)
+{
+    const char *action = "";
+    if (tr_json_str(e->json, "action", false, &action) != TR_OK)
+        tr_error_clear();
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(e->json, "accepted")))
+        return;
+    w->is_paused = strcmp(action, "pause") == 0 || (w->is_paused && strcmp(action, "resume") != 0);
+}
+
 /* Steps and evaluations become rows, what a run says once stays as it is, everything else is a note. */
 static void take(struct tr_watch_run *w, const struct tr_event *e)
 {
     const char *name = "", *status = "";
     if (e->kind == TR_EVENT_STEP || e->kind == TR_EVENT_EVAL) {
         w->has_ended = w->has_ended && e->kind != TR_EVENT_STEP;
+        w->is_paused = w->is_paused && e->kind != TR_EVENT_STEP;
         struct tr_series *rows = e->kind == TR_EVENT_STEP ? &w->steps : rows_of(w, e);
         if (rows && tr_series_add(rows, e) != TR_OK)
             tr_error_clear(); /* a row less to look at */
@@ -155,7 +167,9 @@ static void take(struct tr_watch_run *w, const struct tr_event *e)
         if (tr_json_str(e->json, "status", false, &status) == TR_OK)
             (void)snprintf(w->status, sizeof w->status, "%s", status);
     } else if (e->kind == TR_EVENT_LAYOUT) {
-        w->has_ended = false;
+        w->has_ended = w->is_paused = false;
+    } else if (strcmp(name, "control") == 0) {
+        keep_pause(w, e);
     }
     for (int i = 0; i < ONCE_KINDS; i++)
         if (strcmp(once_names[i], name) == 0) {
@@ -225,7 +239,13 @@ const char *tr_watch_state(const struct tr_watch_run *w)
     bool is_over = w->ranks.n > 0 && tr_ranks_have_ended(&w->ranks);
     if (w->has_ended && (is_over || w->ranks.n == 0))
         return w->status;
-    return w->ranks.n == 0 ? "unknown" : is_over ? "dead" : "runs";
+    return w->ranks.n == 0 ? "unknown" : is_over ? "dead" : w->is_paused ? "paused" : "runs";
+}
+
+bool tr_watch_is_live(const struct tr_watch_run *w)
+{
+    const char *state = tr_watch_state(w);
+    return strcmp(state, "runs") == 0 || strcmp(state, "paused") == 0;
 }
 
 const struct tr_ranks *tr_watch_ranks(const struct tr_watch_run *w)

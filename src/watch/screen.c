@@ -148,7 +148,7 @@ static void add_head(struct screen_block *b, const struct tr_watch_run *w)
     tr_str_addf(&out, "step %" PRId64, step);
     if (total > 0)
         tr_str_addf(&out, "/%" PRId64 " (%.1f %%)", total, 100.0 * (double)step / (double)total);
-    if (total > step && pace > 0 && strcmp(tr_watch_state(w), "runs") == 0)
+    if (total > step && pace > 0 && tr_watch_is_live(w))
         tr_str_addf(&out, "  %s left", duration((double)(total - step) * pace, human, sizeof human));
     for (int c = 0; s->n > 0 && c < TR_SERIES_COLUMNS; c++) {
         double x = tr_series_at(s, (enum tr_series_column)c, s->n - 1);
@@ -482,9 +482,12 @@ void tr_screen_draw(const struct tr_watch_run *w, const struct tr_screen *v, str
         add_memory(&memory, w);
         add_below(&b, &memory);
         add_events(&b, w, v->scroll);
-    } else if (v->page == TR_SCREEN_LOG)
+    } else if (v->page == TR_SCREEN_LOG) {
+        int n = b.n;
         add_log(&b, w, v->scroll);
-    else if (v->page == TR_SCREEN_SAMPLES)
+        if (b.n == n)
+            tr_block_title(&b, "no logs: a launcher writes them");
+    } else if (v->page == TR_SCREEN_SAMPLES)
         add_samples(&b, w, v->scroll);
     else if (v->page == TR_SCREEN_DATA)
         tr_screen_data(&b, w, v->scroll);

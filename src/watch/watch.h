@@ -18,7 +18,8 @@ enum tr_status tr_watch_open(const char *dir, struct tr_watch_run **out); /* TR_
 void tr_watch_close(struct tr_watch_run *w);                              /* NULL is fine */
 /* Reads what the run has written since. True: something has changed. */
 bool tr_watch_refresh(struct tr_watch_run *w);
-const char *tr_watch_state(const struct tr_watch_run *w);            /* "runs", "done", "stopped", "failed", "dead" */
+const char *tr_watch_state(const struct tr_watch_run *w); /* "runs", "paused", "done", "stopped", "failed", "dead" */
+bool tr_watch_is_live(const struct tr_watch_run *w);      /* it runs or is paused */
 const struct tr_ranks *tr_watch_ranks(const struct tr_watch_run *w); /* n 0: there are no pages */
 /* The last event of a name that is kept once (config, layout, data, start, end, system, experts), as its line; NULL:
  * none came.

@@ -43,9 +43,9 @@ struct tr_watch_run {
     struct notes notes, samples; /* samples: texts that the model has generated; so many would push out checkpoints */
     char *once[ONCE_KINDS], *plan[PLANS_MAX];
     int n_plans;
-    bool has_ended;
-    char status[16];     /* of the last end */
-    int64_t total_steps; /* 0: not known */
+    bool has_ended, is_paused; /* by the log */
+    char status[16];           /* of the last end */
+    int64_t total_steps;       /* 0: not known */
     struct tr_ranks ranks;
     struct heat heat;
     struct tr_str timeline; /* as it was made of the profile of timeline_time, and of the layout of timeline_version */

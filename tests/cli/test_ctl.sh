@@ -32,7 +32,7 @@ print(sum(e["event"] == "step" and e["time"] > float(sys.argv[1]) and e["step"] 
 }
 start four 4 --max_steps 1000000 --sequence_length 128 --per_device_train_batch_size 8 --gradient_accumulation_steps 4 # a step takes some 100 ms
 wait_for_step four 3
-for _ in 1 2 3; do # the step in progress ends first; the request itself may have come late
+for _ in $(seq 10); do # the step in progress ends first; the request itself may have come late
     asked=$(date +%s.%N)
     expect 0 "$TRIREME" ctl four save --json
     step=$(json step <stdout)
@@ -47,6 +47,8 @@ expect 0 "$TRIREME" ctl four pause
 at=$(grep -c '"event":"step"' four/events.jsonl)
 sleep 0.5
 [ "$(grep -c '"event":"step"' four/events.jsonl)" -le $((at + 1)) ] || fail "a paused run makes steps"
+state() { "$TRIREME" watch four --html page.html >/dev/null && python3 -c 'import json, re; print(json.loads(re.search("<script[^>]*id=.?data[^>]*>(.*?)</script>", open("page.html").read(), re.S).group(1))["/api/run?run=0"]["state"])'; }
+[ "$(state)" = paused ] || fail "watch says of a paused run: $(state)"
 for _ in 1 2; do # the second time the checkpoint is there already
     asked=$(date +%s)
     expect 0 "$TRIREME" ctl four save
@@ -102,6 +104,9 @@ expect 0 "$TRIREME" ctl four stop
 code=0
 wait "$pid" || code=$?
 [ "$code" = 78 ] || fail "a stop by request ends with $code, want 78: $(cat four.log)"
+[ "$(state)" = stopped ] || fail "watch says of a stopped run: $(state)"
+grep '"event":"fault".*"action":"launch"' four/events.jsonl && fail "a stop by request is a fault"
+"$TRIREME" watch four --json | python3 -c 'import json, sys; assert [r["state"] for r in json.load(sys.stdin)["ranks"]] == ["done"] * 4' || fail "$("$TRIREME" watch four --plain)"
 expect 2 "$TRIREME" ctl four save
 grep -q 'no run takes requests' stderr || fail "a run that has ended: $(cat stderr)"
 [ "$(grep -c '"event":"control".*"accepted":true' four/events.jsonl)" -ge 6 ] || fail "requests are not in the log"

@@ -47,6 +47,8 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     unshare -m sh -ec "mount -t tmpfs -o size=1m none disk && '$TRIREME' doctor --json --output disk" >stdout || true
     problem disk
     ready checkpoints && fail "ready to save on a disk of 1 MiB"
+    unshare -m sh -ec "mount -t tmpfs -o ro none disk && '$TRIREME' doctor --output disk" >stdout || true
+    grep -q 'disk: cannot create disk/.*Read-only file system' stdout || fail "a disk that is read-only: $(cat stdout)"
     unshare -m sh -ec "mount -t tmpfs none /proc && '$TRIREME' doctor --json" >bare 2>stderr || true
     mv bare stdout # /proc is gone: the kernel still knows the memory
     problem /proc

@@ -112,6 +112,9 @@ if len(lines) != 20 or max(map(len, lines)) > 70:
     sys.exit(f"after the new size: {len(lines)} lines, the longest {max(map(len, lines))}")
 open("run/events.jsonl", "a").write(event("step", step=21, loss=2.5))
 t.read(b"step 21/40")
+os.rename("run/logs", "run/no-logs")
+os.write(t.fd, b"5")
+t.read(b"no logs: a launcher writes them")
 os.write(t.fd, b"q")
 code, rest = t.has_ended()
 if code != 0 or not rest.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"):
