@@ -21,6 +21,17 @@ grep -qxE 'commit ([0-9a-f]{40}|unknown)' version || fail "$(cat version)"
 grep -q '^columns .*cpu reference' version || fail "$(cat version)"
 grep -q '^libraries cJSON [0-9.]*, .*zstd [0-9.]*$' version || fail "$(cat version)"
 
+# The quickstart that was installed, shorter, by a user whose home cannot be written.
+mkdir short
+cat >short/trireme <<'END'
+#!/bin/sh
+case $1 in train | plan) set -- "$@" --max_steps 2 --warmup_steps 0 ;; generate) set -- "$@" --max_new_tokens 2 ;; esac
+exec "$INSTALLED" "$@" --threads 2
+END
+chmod +x short/trireme
+INSTALLED=$PWD/moved/bin/trireme HOME=/proc/nowhere PATH=$PWD/short:$PATH expect 0 env -u XDG_CACHE_HOME moved/share/doc/trireme/examples/quickstart/run quick
+[ -s quick/trained/model.safetensors ] && [ -d quick/.cache ] || fail "no model of the quickstart: $(cat stdout)"
+
 [ -e "$build/libtrireme_mpich.so" ] || exit 0
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # what MPI libraries keep until the end is theirs
 unset RANK WORLD_SIZE
