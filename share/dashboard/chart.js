@@ -98,8 +98,8 @@ function grid(x, ys, labels, sx, sy, width, height, left) {
     out.push(T.el('text', {x: left - 5, y: sy(v) + 4, 'text-anchor': 'end'}, labels[i]));
   });
   const xs = T.ticks(x[0], x[1], width < 420 ? 3 : 6).filter(v => v === Math.round(v));
-  for (const v of xs)
-    out.push(T.el('text', {x: Math.min(sx(v), width - RIGHT - 12), y: height - 7, 'text-anchor': 'middle'}, v >= 1e5 ? T.count(v) : T.whole(v)));
+  const steps = T.steps(xs);
+  xs.forEach((v, i) => out.push(T.el('text', {x: Math.min(sx(v), width - RIGHT - 12), y: height - 7, 'text-anchor': 'middle'}, steps[i])));
   out.push(T.el('text', {x: left - 5, y: height - 7, 'text-anchor': 'end'}, 'step'));
   out.push(T.el('line', {class: 'axis', x1: left, x2: width - RIGHT, y1: height - BOTTOM, y2: height - BOTTOM}));
   return out;

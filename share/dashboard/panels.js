@@ -96,7 +96,7 @@ function ranks(host, r) {
   const slow = k.ranks.filter(x => x.score > 1.15).map(x => x.rank);
   host.append(T.el('p', {class: 'note'}, T.many(k.n, 'rank') + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
     ', generation ' + k.generation + (slow.length ? '; stragglers: ' + slow.join(', ') : '') +
-    (k.holder >= 0 && r.state === 'runs' ? '; rank ' + k.holder + ' holds up the others' : '')),
+    (k.holder >= 0 && r.state !== 'paused' ? '; rank ' + k.holder + ' holds up the others' : '')),
     T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step', 'b'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows));
 }
 

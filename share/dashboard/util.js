@@ -54,6 +54,8 @@ T.count = function (x, digits) {
     if (Math.abs(x) >= size) return T.number(x / size, digits || 3) + ' ' + unit;
   return T.number(x, digits || 3);
 };
+// Labels of an axis of steps: all of them whole, or all in thousands and more.
+T.steps = all => all.some(x => x >= 1e5) ? T.labels(all, T.count) : all.map(T.whole);
 T.bytes = function (x) {
   if (x == null || !isFinite(x)) return '\u2013';
   for (const [unit, size] of [['TiB', 2 ** 40], ['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]])

@@ -205,6 +205,9 @@ try:
                        ("[1, 2], T.count", ["1", "2"])):
         if (labels := browser.run(f"T.labels({call})")) != want:
             sys.exit(str(labels))
+    for all, want in (([50000, 100000, 150000], ["50 K", "100 K", "150 K"]), ([0, 5000], ["0", "5,000"]), ([1000100, 1000200], ["1.0001 M", "1.0002 M"])):
+        if (labels := browser.run(f"T.steps({all})")) != want:
+            sys.exit(str(labels))
     well(url)
     # 64 ranks, one of them slow
     url = serve("many")
