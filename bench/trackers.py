@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""trackers.py TRIREME [--pairs N] [--steps N] [--length N] [--batch N] [--threads N] - what trackers cost a step.
+"""trackers.py TRIREME [--pairs N] [--steps N] [--length N] [--batch N] [--threads N] [--calls] - what trackers cost a step.
 
 Runs with and without `--report_to all --metrics_file` alternate. Of every one:
 - wall: from the first step of its log to the last, per step. The honest number, on a machine that does nothing else.
@@ -8,15 +8,20 @@ and from the kernel (/proc/PID/task/*/schedstat, nanoseconds on a core):
   bootstrap of their ratios say how much they do.
 - trackers: CPU time of the trackers' thread (the one of nice 10), per step. Where every core is taken it is what the steps may lose, so
   trackers / step is an upper bound that does not depend on the noise of the pairs.
+With --calls, instead of pairs: system calls of the thread that makes the steps, per step, by name, of one run without and one with trackers (Debian's strace).
+They are the same on a busy machine as on a quiet one, but for `futex`, the calls with which it waits.
 Prints one JSON object; bounds are those of 95 % of the bootstrap."""
 import argparse
+import collections
 import glob
 import json
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -27,6 +32,7 @@ p.add_argument("--steps", type=int, default=60)
 p.add_argument("--length", type=int, default=256)
 p.add_argument("--batch", type=int, default=4)
 p.add_argument("--threads", type=int, default=1)
+p.add_argument("--calls", action="store_true")
 args = p.parse_args()
 source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -43,13 +49,29 @@ def threads(pid):
     return out
 
 
+def start(steps, more, before=()):
+    shutil.rmtree("out", ignore_errors=True)
+    return subprocess.Popen([*before, args.trireme, "train", "--model", "model", "--data", "text.txt", "--output", "out", "--sequence_length", str(args.length),
+                             "--per_device_train_batch_size", str(args.batch), "--max_steps", str(steps), "--save_steps", "0", "--threads", str(args.threads),
+                             "--quiet", *more],
+                            stdout=subprocess.DEVNULL)
+
+
+def calls(*more):
+    """{system call: how often a step} of the first thread, without those of the start and the end: of two runs, one with twice the steps."""
+    counts = []
+    for steps in (args.steps, 2 * args.steps):
+        assert start(steps, more, ["strace", "-ff", "-o", "calls"]).wait() == 0
+        files = sorted(glob.glob("calls.*"), key=lambda f: int(f.split(".")[1]))
+        counts.append(collections.Counter(re.match(r"\w*", line)[0] for line in open(files[0])))
+        for f in files:
+            os.unlink(f)
+    return {name: round((n - counts[0][name]) / args.steps, 3) for name, n in counts[1].most_common() if n - counts[0][name] > args.steps / 50}
+
+
 def train(*more):
     """Microseconds a step: by the clock, of the step's thread, of the trackers' thread."""
-    shutil.rmtree("out", ignore_errors=True)
-    run = subprocess.Popen([args.trireme, "train", "--model", "model", "--data", "text.txt", "--output", "out", "--sequence_length", str(args.length),
-                            "--per_device_train_batch_size", str(args.batch), "--max_steps", str(args.steps), "--save_steps", "0", "--threads", str(args.threads),
-                            "--quiet", *more],
-                           stdout=subprocess.DEVNULL)
+    run = start(args.steps, more)
     seen = {}
     while run.poll() is None:
         seen.update(threads(run.pid))
@@ -72,11 +94,16 @@ with tempfile.TemporaryDirectory() as work:
     os.environ["TRACKIO_DIR"] = work + "/trackio"
     subprocess.run([args.trireme, "init", "--config", f"{source}/examples/quickstart/config.json", "--tokenizer", "bytes", "--out", "model", "--quiet"], check=True)
     shutil.copy("/usr/share/common-licenses/GPL-3", "text.txt")
+    trackers = ["--report_to", "all", "--metrics_file", "out/metrics.prom"]
+    if args.calls:
+        print(json.dumps({"steps": args.steps, "without": calls(), "with": calls(*trackers)}))
+        os.chdir(source)
+        sys.exit()
     runs = {True: [], False: []}
     train()
     for i in range(args.pairs):
         for is_on in (i % 2 == 0, i % 2 == 1):  # neither is always the first
-            runs[is_on].append(train(*(["--report_to", "all", "--metrics_file", "out/metrics.prom"] if is_on else [])))
+            runs[is_on].append(train(*(trackers if is_on else [])))
     out = {"pairs": args.pairs, "steps": args.steps, "tokens": args.length * args.batch, "threads": args.threads}
     for which, name in enumerate(("wall", "step")):
         on, off = ([r[which] for r in runs[x]] for x in (True, False))
