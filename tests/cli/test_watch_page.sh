@@ -281,6 +281,9 @@ try:
     browser.open(serve("done", "a-run-with-a-name-that-is-far-longer-than-the-screen-of-any-phone-is-wide"))
     if browser.run("document.documentElement.scrollWidth") > 390:
         sys.exit("wider than a phone")
+    cut = browser.run("['memory', 'machine', 'data'].filter(id => [...document.querySelectorAll('#panel-' + id + ' .scroll')].some(e => e.scrollWidth > e.clientWidth)).join()")
+    if cut:
+        sys.exit(f"a phone cuts the table of {cut}")
     if browser.run("getComputedStyle(document.body).backgroundColor") != "rgb(17, 21, 27)":
         sys.exit("not dark")
     if browser.errors:
