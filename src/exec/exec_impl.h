@@ -23,6 +23,8 @@ struct tr_exec {
     int disk_user[2][TR_DISK_JOBS]; /* by direction and buffer: the action that used it last, and 1; 0: none */
     bool defers;                    /* updates wait for the next step: tr_defers_updates */
     bool is_pending;                /* updates of the last step are still to be done */
+    enum tr_status failed;          /* of an update, which is not run again; TR_OK: none has */
+    char cause[400];                /* its message */
     bool is_running;                /* actions are running; if not, a caller reads the state between steps */
     double *norms;                  /* sums of squares of gradients (tr_placement.norm_first) */
     double norm_scale;              /* square of the loss scale of the gradients behind `norms` */

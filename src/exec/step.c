@@ -128,25 +128,45 @@ static struct tr_run training(struct tr_exec *e)
     return (struct tr_run){ .e = e, .s = &e->c->schedule[TR_FOR_TRAIN] };
 }
 
+/* An update that failed has changed some of the parameters: it is not run again, and what is there is not saved. Who
+ * asks later gets the same failure, also where the first who met it went on (a checkpoint that failed costs no run). */
+static enum tr_status keep_failure(struct tr_exec *e, enum tr_status st)
+{
+    if (st != TR_OK && e->failed == TR_OK) {
+        e->failed = st;
+        (void)snprintf(e->cause, sizeof e->cause, "%s", tr_error_text());
+    }
+    return st;
+}
+
+static enum tr_status check_whole(const struct tr_exec *e)
+{
+    return e->failed == TR_OK ? TR_OK : tr_fail(e->failed, "an update of the parameters failed: %s", e->cause);
+}
+
 enum tr_status tr_exec_drain(struct tr_exec *e)
 {
     struct tr_run r = training(e);
+    TR_PASS(check_whole(e));
     if (e->is_pending)
-        TR_PASS(run_actions(&r, 0, r.s->n_actions, RUN_DEFERRED));
+        TR_PASS(keep_failure(e, run_actions(&r, 0, r.s->n_actions, RUN_DEFERRED)));
     e->is_pending = false;
-    return wait_for_all(e);
+    return keep_failure(e, wait_for_all(e));
 }
 
 static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STEP_COUNT])
 {
     struct tr_exec *e = r->e;
+    TR_PASS(check_whole(e));
     (void)tr_mesh_waited_us(e->mesh, NULL); /* resets the counter: drops the waits before this step */
     tr_exec_send_step(e, values);
     TR_PASS(run_part(r, TR_PART_BEGIN));
     tr_exec_send_batches(e, r->s->model, r->micro, e->c->opt.n_micro);
-    TR_PASS(run_recorded(r, TR_PART_GRADIENTS));
+    enum tr_status st = run_recorded(r, TR_PART_GRADIENTS);
+    if (e->is_pending) /* updates of the step before ran among them */
+        TR_PASS(keep_failure(e, st));
     e->is_pending = false;
-    return TR_OK;
+    return st;
 }
 
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
@@ -202,7 +222,7 @@ enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
     return tr_exec_update_bucket(r->e, a);
 }
 
-enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
+static enum tr_status update(struct tr_exec *e, struct tr_step_result *out)
 {
     struct tr_run r = training(e);
     r.out = out;
@@ -217,6 +237,12 @@ enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
     out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
     out->wait_s = (double)stages_us * 1e-6;
     return TR_OK;
+}
+
+enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
+{
+    TR_PASS(check_whole(e));
+    return keep_failure(e, update(e, out));
 }
 
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,

@@ -48,6 +48,15 @@ for point in read:kill write:kill read:error write:error; do
     run 1 there --dtype bfloat16 --offload_optimizer "nvme:$PWD/disk" --resume_from_checkpoint || fail "$(cat run.log)"
     alike bf16 there
 done
+# One that fails while a checkpoint waits for the updates behind it: they are half done, so the run ends there too, and writes no model of them.
+for hit in 4 7 8 9; do
+    rm -rf there
+    TR_FAIL=offload.write:error:$hit run 1 there --dtype bfloat16 --offload_optimizer "nvme:$PWD/disk" && fail "a write that failed ($hit) changed nothing"
+    grep -q 'bug at' run.log && fail "hit $hit: $(cat run.log)"
+    grep -q 'failpoint offload.write' run.log && [ ! -e there/model.safetensors ] || fail "hit $hit: $(ls there) $(cat run.log)"
+    run 1 there --dtype bfloat16 --offload_optimizer "nvme:$PWD/disk" --resume auto || fail "$(cat run.log)"
+    alike bf16 there
+done
 rm -rf there
 TR_FAIL=offload.open:error run 1 there --offload_optimizer "nvme:$PWD/disk" && fail "a full disk was not refused"
 grep -q 'does not fit: a rank needs .* in .*/disk, where .* are free' run.log || fail "a full disk: $(cat run.log)"
