@@ -537,6 +537,11 @@ const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n)
     return tr_data_first(d)->skips.p;
 }
 
+bool tr_data_take_news(const struct tr_data *d, struct tr_data_news *out)
+{
+    return d->stream && tr_stream_take_news(d->stream, out);
+}
+
 const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n)
 {
     *n = tr_data_first(d)->losses.n;

@@ -42,6 +42,15 @@ const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
 /* The first packed documents that lost tokens or were left out: what they lost, and how long a row they need. */
 const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n);
 
+/* What the blocks of a stream skipped and lost that came since the last call. The first block is not among them: it is
+ * in the summary. False: nothing, or no stream. */
+struct tr_data_news {
+    uint64_t n_skipped;        /* records */
+    uint64_t n_cut, n_dropped; /* documents that lost tokens; that were left out */
+    char first[400];           /* PATH:LINE: why, of the first that is known; "": of none */
+};
+bool tr_data_take_news(const struct tr_data *d, struct tr_data_news *out);
+
 /* The record that a token of a sample comes from. */
 struct tr_data_record {
     const char *path;

@@ -48,7 +48,8 @@ struct tr_stream {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    enum tr_status failed; /* the error with which the thread ended */
+    struct tr_data_news news; /* of blocks that were published since it was taken */
+    enum tr_status failed;    /* the error with which the thread ended */
     char why[512];
 };
 
@@ -259,6 +260,31 @@ out:
     return st;
 }
 
+/* What is lost in a block is news, but for the first one, whose losses are reported before the run begins. */
+static void add_news(struct tr_stream *s, const struct stream_group *g, const struct tr_data *block)
+{
+    struct tr_data_news *x = &s->news;
+    const struct tr_skip_list *lists[] = { &block->skips, &block->losses };
+    if (g == s->groups && g->n_blocks == 0)
+        return;
+    x->n_skipped += block->info.n_skipped;
+    x->n_cut += block->info.n_cut;
+    x->n_dropped += block->info.n_dropped;
+    for (size_t i = 0; i < TR_COUNT_OF(lists); i++)
+        if (!x->first[0] && lists[i]->n > 0)
+            (void)tr_format(x->first, sizeof x->first, "%s:%" PRId64 ": %s", lists[i]->p[0].path, lists[i]->p[0].line,
+                            lists[i]->p[0].why); /* may be cut */
+}
+
+bool tr_stream_take_news(struct tr_stream *s, struct tr_data_news *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->news;
+    s->news = (struct tr_data_news){ 0 };
+    pthread_mutex_unlock(&s->lock);
+    return out->n_skipped + out->n_cut + out->n_dropped > 0;
+}
+
 /* A block without a row, whose documents are all too long, stands in the list as well: it has no sample. */
 static enum tr_status publish(struct tr_stream *s, struct stream_group *g, struct tr_data *block)
 {
@@ -270,6 +296,7 @@ static enum tr_status publish(struct tr_stream *s, struct stream_group *g, struc
             st = TR_ROOM(g->first_row, g->n_blocks + 1, &g->n_first_cap, "%zu blocks of data", g->n_blocks + 1);
     }
     if (st == TR_OK && block) {
+        add_news(s, g, block);
         g->blocks[g->n_blocks] = block;
         g->first_row[g->n_blocks++] = g->n_rows;
         g->n_rows += block->info.n_rows;

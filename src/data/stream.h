@@ -28,6 +28,8 @@ void tr_stream_close(struct tr_stream *s); /* NULL is fine */
 /* Row k of a group: row *row of a block, before its shuffle. Waits for the block. Any number of threads may call it. */
 enum tr_status tr_stream_find(struct tr_stream *s, size_t i_group, uint64_t k, const struct tr_data **block,
                               uint64_t *row, uint64_t *epoch);
+struct tr_data_news;
+bool tr_stream_take_news(struct tr_stream *s, struct tr_data_news *out); /* tr_data_take_news */
 const struct tr_data *tr_stream_first(const struct tr_stream *s);
 /* Equal hashes mean equal samples. A large file is known by its size and by pieces of it. */
 struct tr_hash128 tr_stream_hash(const struct tr_stream *s);

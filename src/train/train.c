@@ -168,6 +168,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     t->n_still = r.grad_norm == 0 ? t->n_still + 1 : 0;
     if (t->n_still == STILL_STEPS)
         tr_trainer_report_still(t, step + 1);
+    tr_trainer_report_losses(t);
     if (step == t->first_step)
         tr_trainer_report_start(t);
 out:

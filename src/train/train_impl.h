@@ -128,6 +128,7 @@ void tr_trainer_report_odd(struct tr_trainer *t, int64_t step, const struct tr_s
                            const struct tr_verdict *v);
 /* Reports a step without an update: its gradients overflowed float16, and the loss scale is smaller now. */
 void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step);
+void tr_trainer_report_losses(struct tr_trainer *t);              /* what a stream of data has lost meanwhile */
 void tr_trainer_report_still(struct tr_trainer *t, int64_t step); /* the gradient norm stays 0 */
 /* Reports the table of rank 0 when the last profiled step is done. By then every rank has written its timeline. */
 enum tr_status tr_trainer_report_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s);

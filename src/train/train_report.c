@@ -183,6 +183,26 @@ void tr_trainer_report_still(struct tr_trainer *t, int64_t step)
     tr_observe_note(t->ob, "no_gradient", fields, text);
 }
 
+/* The records that a stream lost since the last step: what could be read before the run is in its data summary. */
+void tr_trainer_report_losses(struct tr_trainer *t)
+{
+    struct tr_str text = { 0 }, fields = { 0 };
+    struct tr_data_news x;
+    if (!tr_trainer_is_first(t) || !tr_data_take_news(t->data, &x))
+        return;
+    tr_str_addf(&fields, "\"step\":%" PRId64 ",\"skipped\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"dropped\":%" PRIu64,
+                t->steps_done, x.n_skipped, x.n_cut, x.n_dropped);
+    tr_str_member(&fields, ",\"first\":", x.first);
+    tr_str_addf(&text,
+                "data that was tokenised meanwhile: %" PRIu64 " records skipped, %" PRIu64
+                " documents truncated, %" PRIu64 " left out%s%s",
+                x.n_skipped, x.n_cut, x.n_dropped, x.first[0] ? "; the first: " : "", x.first);
+    if (tr_str_ok(&fields) && tr_str_ok(&text))
+        tr_observe_note(t->ob, "data_lost", fields.p, text.p);
+    tr_str_release(&fields);
+    tr_str_release(&text);
+}
+
 void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step)
 {
     char text[128];

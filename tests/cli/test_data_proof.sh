@@ -158,3 +158,14 @@ PY
 expect 0 "$TRIREME" train "${options[@]}" --model named --data chat.jsonl --output kept-config
 python3 -c 'import json; assert json.load(open("kept-config/tokenizer_config.json"))["chat_template"] == open("own.jinja").read()' || fail "the template was lost"
 [ ! -e kept-config/chat_template.jinja ] || fail "two templates"
+
+# What a stream skips while the run goes on is told too: here in its second file, which is tokenised beside the steps.
+for i in 1 2; do
+    tiny_text part$i.jsonl
+    echo 'no record' >>part$i.jsonl
+done
+expect 0 "$TRIREME" train --model model --data part1.jsonl --data part2.jsonl --streaming true --sequence_length 32 --train_batch_size 8 --max_steps 40 \
+    --threads 1 --output streamed
+grep -q 'skipped part[12].jsonl:41: ' stdout || fail "the first block: $(cat stdout)"
+grep -q 'tokenised meanwhile: 1 records skipped, .*the first: part[12].jsonl:41: ' stdout || fail "a later block: $(cat stdout)"
+grep -q '"event":"data_lost",.*"skipped":1,.*"first":"part[12].jsonl:41: ' streamed/events.jsonl || fail "no event: $(grep -v step streamed/events.jsonl)"

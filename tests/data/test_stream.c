@@ -301,6 +301,41 @@ static void a_sample_names_its_record(void **state)
     bench_release(&f.b);
 }
 
+/* Whatever the cache holds, all that is skipped is told: in the first block's summary, or as news. */
+static void what_later_blocks_skip_is_news(void **state)
+{
+    struct files f;
+    struct rows r = rows_new(1, T);
+    files_init(&f, *state);
+    f.b.options.packing = TR_PACK_NONE;
+    f.b.options.how_long = TR_LONG_CUT;
+    for (int again = 0; again < 2; again++) {
+        struct tr_data *d = bench_open(&f.b, f.path[0]);
+        struct tr_data_news x;
+        size_t n_first;
+        (void)tr_data_skips(d, &n_first);
+        uint64_t n_skipped = n_first, n_cut = 0;
+        char first[sizeof x.first] = "";
+        for (uint64_t g = 0; g < N_RECORDS + 1; g++) { /* the last one waits until the number of rows is known */
+            (void)sample_hash(d, g, &r);
+            if (!tr_data_take_news(d, &x))
+                continue;
+            n_skipped += x.n_skipped;
+            n_cut += x.n_cut;
+            if (!first[0])
+                memcpy(first, x.first, sizeof first);
+        }
+        n_skipped += tr_data_take_news(d, &x) ? x.n_skipped : 0;
+        assert_int_equal(n_skipped, (N_RECORDS - 1) / 101);
+        assert_true(n_cut > 0);
+        assert_ptr_equal(strstr(first, f.path[0]), first);
+        assert_false(tr_data_take_news(d, &x));
+        tr_data_close(d);
+    }
+    rows_free(&r);
+    bench_release(&f.b);
+}
+
 static void a_file_that_changes_under_a_stream_is_refused(void **state)
 {
     struct files f;
@@ -349,6 +384,7 @@ int main(void)
         TEST(what_a_run_does_not_need_is_not_tokenised),
         TEST(weights_mix_streams_exactly),
         TEST(a_sample_names_its_record),
+        TEST(what_later_blocks_skip_is_news),
         TEST(a_file_that_changes_under_a_stream_is_refused),
         TEST(what_needs_all_rows_is_refused),
     };
