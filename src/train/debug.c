@@ -10,6 +10,7 @@
 #include "train/train.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct tr_debug {
@@ -18,6 +19,7 @@ struct tr_debug {
     uint64_t *mine, *all; /* all: the entries of every rank of a group */
     double *norms;        /* by parameter */
     const char **names;
+    bool has_lost_norms; /* the last line of them could not be written */
 };
 
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
@@ -168,24 +170,46 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
     return TR_OK;
 }
 
-enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, int64_t step)
+/* A line that does not fit the disk is cut off again, so that the next one begins a line. */
+static enum tr_status append_norms(const struct tr_debug *d, const char *dir, int64_t step)
 {
-    char esc[2 * TR_NAME_MAX];
-    int fd = -1;
-    enum tr_status st = tr_out_open(dir, TR_NAME_GRAD_NORMS, TR_OUT_APPEND, &fd);
-    FILE *f = st == TR_OK ? fdopen(fd, "a") : NULL;
     const struct tr_model *m = tr_exec_compiled(d->e)->place.model;
-    if (!f && fd >= 0)
+    enum tr_status st = TR_OK;
+    struct tr_str line = { 0 };
+    struct stat before;
+    int fd = -1;
+    TR_TRY(tr_out_open(dir, TR_NAME_GRAD_NORMS, TR_OUT_APPEND, &fd));
+    tr_str_addf(&line, "{\"step\":%" PRId64 ",\"norms\":{", step);
+    for (int i = 0; i < m->n_params; i++) {
+        tr_str_member(&line, i ? "," : "", m->param[i].name);
+        tr_str_addf(&line, ":%.9g", d->norms[i]);
+    }
+    tr_str_addf(&line, "}}\n");
+    TR_TRY(tr_str_check(&line, TR_NAME_GRAD_NORMS));
+    bool can_cut = fstat(fd, &before) == 0;
+    st = tr_write_all(fd, TR_NAME_GRAD_NORMS, line.p, line.n);
+    if (st != TR_OK && can_cut)
+        (void)!ftruncate(fd, before.st_size);
+out:
+    if (fd >= 0)
         close(fd);
-    if (!f)
-        return st != TR_OK ? st : tr_fail(TR_NOMEM, "no memory to write %s/" TR_NAME_GRAD_NORMS, dir);
+    tr_str_release(&line);
+    return st;
+}
+
+void tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, int64_t step)
+{
     tr_exec_param_norms(d->e, d->norms);
-    fprintf(f, "{\"step\":%" PRId64 ",\"norms\":{", step);
-    for (int i = 0; i < m->n_params; i++)
-        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), d->norms[i]);
-    fprintf(f, "}}\n");
-    tr_observe_norms(ob, step, d->names, d->norms, (size_t)m->n_params);
-    return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s/" TR_NAME_GRAD_NORMS, dir);
+    tr_observe_norms(ob, step, d->names, d->norms, (size_t)tr_exec_compiled(d->e)->place.model->n_params);
+    bool is_lost = append_norms(d, dir, step) != TR_OK;
+    if (is_lost && !d->has_lost_norms) {
+        struct tr_event_fault f = {
+            .rank = 0, .host = "", .phase = "step", .action = TR_NAME_GRAD_NORMS, .cause = tr_error_text()
+        };
+        tr_observe_fault(ob, &f);
+    }
+    d->has_lost_norms = is_lost;
+    tr_error_clear();
 }
 
 enum tr_status tr_debug_norms_cut(const char *dir, int64_t step)

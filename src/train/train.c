@@ -342,7 +342,7 @@ static enum tr_status loop(struct tr_trainer *t)
         if (is_due(done, t->cfg->replica_check_steps)) /* checked before a save, so that a bad replica is not saved */
             TR_TRY(tr_debug_replicas(t->debug, done));
         if (is_due(done, t->cfg->grad_norm_steps) && tr_trainer_is_first(t))
-            TR_TRY(tr_debug_norms(t->debug, t->cfg->output, t->ob, done));
+            tr_debug_norms(t->debug, t->cfg->output, t->ob, done);
         t->state.skipped = tr_numbers_skipped(t->numbers);
         TR_TRY(tr_saving_step(t->saving, tr_due_save(t, done) && done < t->total_steps, done, t->tokens_done));
         struct tr_steer steer = { .has_time = true };

@@ -39,6 +39,13 @@ fds = [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in range(3)]
 p.send_signal(signal.SIGTERM)
 assert fds == ["/dev/null"] * 3 and p.wait() == 75, (fds, p.returncode)
 PY
+# A diagnostic that cannot be written costs its lines, not the run.
+TR_FAIL=train.before_step:delay1500:3 "$TRIREME" train "${options[@]}" --grad_norm_steps 1 --output norms >norms.log 2>&1 &
+for _ in $(seq 400); do [ "$(grep -c norms norms/grad_norms.jsonl 2>/dev/null)" = 2 ] && break || sleep 0.02; done
+echo mine >mine && ln -sf ../mine norms/grad_norms.jsonl
+wait $! || fail "a link in the place of grad_norms.jsonl ends the run: $(cat norms.log)"
+[ "$(grep -c 'fault: .*grad_norms.jsonl' norms.log)" = 1 ] && [ "$(cat mine)" = mine ] || fail "$(cat mine norms.log)"
+same clean/model.safetensors norms/model.safetensors
 # What another verb prints is its result: a disk that is full is an error, a reader that has gone is not.
 for verb in 'plan --model model --json' 'ckpt list closed' 'generate --model model --prompt oars --max_new_tokens 2' 'config show'; do
     rc=0
