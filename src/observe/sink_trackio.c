@@ -131,8 +131,10 @@ static enum tr_status path_of(char dir[TR_PATH_MAX], char path[TR_PATH_MAX])
         TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/trackio", hf));
     else if (cache && *cache)
         TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/huggingface/trackio", cache));
+    else if (home && *home)
+        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/.cache/huggingface/trackio", home));
     else
-        TR_PASS(tr_format(dir, TR_PATH_MAX, "%s/.cache/huggingface/trackio", home ? home : ""));
+        return tr_fail(TR_USAGE, "no HOME to keep its file in; set TRACKIO_DIR to a directory");
     project = project && *project ? project : "huggingface";
     for (const char *p = project; *p && n + 1 < sizeof name; p++) /* characters that trackio keeps in a file name */
         if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-' || *p == '_')

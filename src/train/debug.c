@@ -212,12 +212,31 @@ void tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, 
     tr_error_clear();
 }
 
+/* How far the lines of steps up to `step` reach. Of a line only its beginning is kept: whatever the file holds, it
+ * takes no memory. */
+static off_t kept_bytes(FILE *f, int64_t step)
+{
+    enum { LINE_MOST = 1 << 28 };
+    static const char begin[] = "{\"step\":";
+    enum { N_BEGIN = sizeof begin - 1 };
+    char head[N_BEGIN + 24] = "";
+    off_t kept = 0, n = 0;
+    for (int c; (c = getc_unlocked(f)) != EOF && n < LINE_MOST; n++) {
+        if (n < (off_t)sizeof head - 1)
+            head[n] = (char)c;
+        if ((n < N_BEGIN && c != begin[n]) || (c == '\n' && strtoll(head + N_BEGIN, NULL, 10) > step))
+            break;
+        if (c == '\n') {
+            kept += n + 1;
+            n = -1;
+        }
+    }
+    return kept;
+}
+
 enum tr_status tr_debug_norms_cut(const char *dir, int64_t step)
 {
-    char path[TR_PATH_MAX], *line = NULL;
-    size_t n_line = 0;
-    ssize_t n;
-    off_t kept = 0;
+    char path[TR_PATH_MAX];
     int fd = -1;
     TR_PASS(tr_path_join(path, dir, TR_NAME_GRAD_NORMS));
     if (!tr_file_exists(path))
@@ -229,14 +248,6 @@ enum tr_status tr_debug_norms_cut(const char *dir, int64_t step)
         return tr_fail(TR_NOMEM, "no memory to read %s", path);
     }
     rewind(f);
-    while ((n = getline(&line, &n_line, f)) > 0 && line[n - 1] == '\n') {
-        static const char head[] = "{\"step\":";
-        bool is_line = strncmp(line, head, sizeof head - 1) == 0;
-        if (!is_line || strtoll(line + sizeof head - 1, NULL, 10) > step)
-            break;
-        kept += n;
-    }
-    free(line);
-    bool is_cut = ftruncate(fileno(f), kept) == 0;
+    bool is_cut = ftruncate(fileno(f), kept_bytes(f, step)) == 0;
     return fclose(f) == 0 && is_cut ? TR_OK : tr_fail(TR_IO, "cannot cut %s back to step %" PRId64, path, step);
 }

@@ -173,6 +173,17 @@ printf '{"step":6,"no' >>norms/grad_norms.jsonl
 run --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 --resume
 [ "$(sed 's/.*"step":\([0-9]*\).*/\1/' norms/grad_norms.jsonl | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 " ] || fail "$(cut -c1-20 norms/grad_norms.jsonl)"
 
+# It takes no memory of its size: half a gigabyte without an end of line.
+cp norms/grad_norms.jsonl norms.jsonl
+truncate -s 512M norms/grad_norms.jsonl
+python3 - "$TRIREME" train "${options[@]}" --output norms --max_steps 8 --save_steps 3 --grad_norm_steps 1 --resume <<'PY' || fail "memory of a grad_norms.jsonl"
+import resource, subprocess, sys
+assert subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode == 0
+most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+assert most < 256 << 10, f"{most} KiB"
+PY
+same norms.jsonl norms/grad_norms.jsonl
+
 # The loader alone.
 expect 0 "$TRIREME" bench data --model model --data train.jsonl --sequence_length 32 --seconds 0.1 --output bench --json
 python3 -c "import json; b = json.load(open('stdout')); assert b['rows'] > 90 and b['steps'] > 1 and abs(b['tokens_per_s'] / b['rows_per_s'] - 32) < 0.1, b" ||

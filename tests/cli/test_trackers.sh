@@ -72,6 +72,9 @@ read_back late
 expect 0 env WANDB_DIR="$PWD/file" TRACKIO_DIR="$PWD/file" "$TRIREME" train --model model --data train.jsonl --output lost --sequence_length 32 \
     --per_device_train_batch_size 2 --max_steps 3 --threads 1 --report_to wandb,trackio --metrics_file "$PWD/absent/x.prom"
 [ "$(grep -c 'this tracker is off from here on, training goes on' stdout)" = 3 ] || { cat stdout; fail "three trackers were lost, and not each is named once"; }
+expect 0 env -u TRACKIO_DIR -u HF_HOME -u XDG_CACHE_HOME HOME= "$TRIREME" train --model model --data train.jsonl --output homeless --sequence_length 32 \
+    --per_device_train_batch_size 2 --max_steps 2 --threads 1 --report_to trackio
+grep -q 'trackio: no HOME to keep its file in; set TRACKIO_DIR' stdout || fail "HOME is empty, and trackio's file is in /.cache: $(cat stdout)"
 for name in .. "$(printf 'a\033b.prom')"; do
     expect 0 "$TRIREME" train --model model --data train.jsonl --output odd --sequence_length 32 --per_device_train_batch_size 2 --max_steps 2 --threads 1 --metrics_file "$name"
     grep -q 'is no name for a file' stdout || fail "metrics_file $name: $(cat stdout stderr)"
