@@ -95,6 +95,7 @@ static enum tr_status data_check(const struct tr_config *cfg)
     TR_TRY(tr_data_summary(v.d, &text, &json));
     TR_TRY(tr_check_turns(v.s, v.d, v.tok, &text));
     tr_setup_note_positions(v.s, &text);
+    tr_note_idle_data(cfg, v.d, &text);
     if (!cfg->json) {
         uint64_t n_rows = tr_data_rows(v.d);
         cli_print(text.p);

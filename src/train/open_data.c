@@ -150,3 +150,29 @@ out:
     free(cut);
     return st;
 }
+
+/* Which options have no effect is known of the configuration alone (config/idle.c), but for those of records. */
+void tr_note_idle_data(const struct tr_config *cfg, const struct tr_data *d, struct tr_str *out)
+{
+    size_t n;
+    const struct tr_data_file *f = tr_data_files(d, &n);
+    bool has_prompts = false, has_chat = false, is_cut = false;
+    if (tr_data_rows(d) == 0) /* a stream, of which only the first files are known */
+        return;
+    for (size_t i = 0; i < n; i++) {
+        bool is_known = f[i].shape != TR_SHAPE_AUTO;
+        has_prompts = has_prompts || (f[i].shape != TR_SHAPE_TEXT && f[i].shape != TR_SHAPE_TOKENS);
+        has_chat = has_chat || f[i].uses_chat || !is_known;
+        is_cut = is_cut || f[i].packing != TR_PACK_STREAM;
+    }
+    if (cfg->train_on != TR_TRAIN_ON_ASSISTANT && !has_prompts)
+        tr_str_addf(out, "train_on %s has no effect: the data is text without prompts\n",
+                    tr_config_word("train_on", (int)cfg->train_on));
+    if (cfg->chat_template_kwargs && !has_chat)
+        tr_str_addf(out, "chat_template_kwargs has no effect: the data has no conversations\n");
+    if (cfg->chat_date && !has_chat)
+        tr_str_addf(out, "chat_date has no effect: the data has no conversations\n");
+    if (cfg->long_documents != TR_DOCUMENTS_FIT && !is_cut)
+        tr_str_addf(out, "long_documents %s has no effect with packing stream, which splits text into rows\n",
+                    tr_config_word("long_documents", (int)cfg->long_documents));
+}

@@ -15,13 +15,15 @@ struct tr_store tr_exec_store(struct tr_exec *e);
 /* Loads a checkpoint and compares it with the executor's state. TR_NUMBERS names the first element that differs. */
 enum tr_status tr_compare_checkpoint(struct tr_exec *e, const char *dir, enum tr_dtype save_dtype);
 
-/* Opens the data of cfg->data or cfg->eval_data. The tokenizer is opened from the model directory when the data is
- * text. */
 /* The directory where eval and data keep the tokens of a text. */
 enum tr_status tr_reader_cache(const struct tr_config *cfg, char out[TR_PATH_MAX]);
+/* Opens the data of cfg->data or cfg->eval_data. The tokenizer is opened from the model directory when the data is
+ * text. */
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
                             bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
                             struct tr_data **out);
+/* Adds a line for each option of records that has no effect on this data. */
+void tr_note_idle_data(const struct tr_config *cfg, const struct tr_data *d, struct tr_str *out);
 
 /* chat_files.c: refuses conversations that begin with BOS twice, and those in which the end of a turn is nowhere a
  * target. notes: a source in which it is not, beside others in which it is. data_proof none: nothing is checked. */

@@ -458,6 +458,7 @@ static enum tr_status report_inputs(struct tr_trainer *t)
     }
     struct tr_str note = { 0 };
     tr_setup_note_positions(t->s, &note);
+    tr_note_idle_data(t->cfg, t->data, &note);
     show_notes(t, &note);
     tr_str_release(&note);
     if (t->first_step > 0) {

@@ -31,6 +31,14 @@ said 'allow_change: foo is not an input of a run; the inputs are '
 echo 'plain text' >plain.txt
 expect 2 "$TRIREME" train "${base[@]}" --data plain.txt --data_format messages --output no
 said 'plain.txt: data_format messages is of records'
+# ... of records too, where the data has none that they are for.
+for verb in train 'data check'; do
+    expect 0 "$TRIREME" $verb --model model --data train.jsonl --sequence_length 32 --train_on last --chat_template chatml --chat_template_kwargs '{"a": 1}' --chat_date 2026-01-01 \
+        --packing stream --long_documents cut $([ "$verb" = train ] && echo --max_steps 1 --output records)
+    for name in 'train_on last' chat_template_kwargs chat_date 'long_documents cut'; do said "^.*$name has no effect"; done
+done
+expect 0 "$TRIREME" data check --model model --data train.jsonl --sequence_length 32
+! grep -q 'has no effect' stdout || fail "$(cat stdout)"
 expect 2 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --pp 2 --pp_schedule interleaved --pp_chunks 2 --gradient_accumulation_steps 1 --output no
 said 'try --gradient_accumulation_steps 2 or --pp_chunks 1'
 [ ! -e no ] || fail "a refused run left $(ls -A no)"
