@@ -19,6 +19,8 @@ struct tr_dirs {
 };
 /* Refuses a directory of several adapters by listing them, and an adapter whose base is not found. */
 enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out);
+/* Is the model's directory there? For verbs that take no name in its place. */
+enum tr_status tr_dirs_need_model(const struct tr_dirs *s);
 /* The same of a directory that a tool works on: there are no options of a run. dir outlives it. */
 enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out);
 void tr_dirs_close(struct tr_dirs *s);

@@ -132,6 +132,11 @@ enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dir
     return st == TR_OK ? fill(dir, model_base, a, out) : st;
 }
 
+enum tr_status tr_dirs_need_model(const struct tr_dirs *s)
+{
+    return tr_dir_exists(s->base) ? TR_OK : tr_model_missing(s->base, "");
+}
+
 void tr_dirs_close(struct tr_dirs *s)
 {
     tr_adapter_close(s->adapter);

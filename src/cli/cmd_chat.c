@@ -93,6 +93,7 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
     if (!t.messages)
         TR_TRY(tr_fail(TR_NOMEM, "chat: out of memory"));
     TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(tr_dirs_need_model(&from));
     TR_TRY(tr_tokenizer_open(from.text, &t.tok));
     TR_TRY(tr_chat_open(from.text, cfg->chat_template, &t.chat));
     TR_TRY(tr_chat_set_all(t.chat, cfg->chat_template_kwargs));

@@ -39,11 +39,12 @@ static const struct {
 
 const char *cli_verb_hint(const char *word)
 {
-    const char *verbs[TR_VERB_COUNT];
+    const char *verbs[TR_VERB_COUNT + 1];
     for (size_t i = 0; i < TR_COUNT_OF(words); i++)
         if (strcmp(words[i].said, word) == 0)
             return words[i].meant;
     for (int v = 0; v < TR_VERB_COUNT; v++)
         verbs[v] = tr_verb_word((enum tr_verb)v);
-    return tr_nearest(word, verbs, TR_VERB_COUNT);
+    verbs[TR_VERB_COUNT] = "launch"; /* of main.c: it starts the others */
+    return tr_nearest(word, verbs, TR_COUNT_OF(verbs));
 }

@@ -166,7 +166,7 @@ static enum tr_status find(const char *name, struct known_row *out)
 
 static enum tr_status fail_unknown(const char *name)
 {
-    char best[64] = "", esc[120];
+    char best[64] = "", near[160];
     int least = 1 + (int)strlen(name) / 3;
     for (size_t i = 0; i < tr_n_known_files; i++) {
         cJSON *file = NULL;
@@ -179,10 +179,9 @@ static enum tr_status fail_unknown(const char *name)
             }
         cJSON_Delete(file);
     }
-    return tr_fail(TR_USAGE,
-                   "model %s: no such directory; nor is it a size like 7B or a name of plan --model list%s%s; a model "
-                   "of the hub is fetched by: hf download %s --local-dir DIR",
-                   tr_escape(name, esc, sizeof esc), best[0] ? ", where the nearest is " : "", best, esc);
+    (void)tr_format(near, sizeof near, "; nor is it a size like 7B or a name of plan --model list%s%s",
+                    best[0] ? ", where the nearest is " : "", best);
+    return tr_model_missing(name, near);
 }
 
 /* ---- both ---- */

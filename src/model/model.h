@@ -191,6 +191,9 @@ struct tr_model_options {
     bool gives_sums;          /* the head ends in the sums of documents, beside the loss */
 };
 
+/* Says that there is no such directory, and where a model of the hub comes from when the name could be one of it.
+ * nearest: a sentence in between, or "". */
+enum tr_status tr_model_missing(const char *path, const char *nearest);
 /* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */
 enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out);
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,

@@ -383,6 +383,27 @@ out:
     return st;
 }
 
+/* Could this be a model of the hub, NAME or PUBLISHER/NAME? A slip in the name of a directory is none. */
+static bool is_hub_name(const char *path)
+{
+    char first[TR_PATH_MAX];
+    const char *slash = strchr(path, '/');
+    bool is_plain = *path != '.' && *path != '/' && (!slash || (slash[1] && !strchr(slash + 1, '/')));
+    return is_plain && (!slash || tr_format(first, sizeof first, "%.*s", (int)(slash - path), path) != TR_OK ||
+                        !tr_dir_exists(first));
+}
+
+enum tr_status tr_model_missing(const char *path, const char *nearest)
+{
+    char esc[512];
+    tr_escape(path, esc, sizeof esc);
+    return is_hub_name(path) ? tr_fail(TR_USAGE,
+                                       "model %s: no such directory%s; a model of the hub is fetched by: hf download "
+                                       "%s --local-dir DIR",
+                                       esc, nearest, esc)
+                             : tr_fail(TR_USAGE, "model %s: no such directory%s", esc, nearest);
+}
+
 enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out)
 {
     char file[TR_PATH_MAX], *text = NULL;
@@ -395,9 +416,7 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
         TR_TRY(tr_format(file, sizeof file, "%s", path));
     bool is_path = tr_file_exists(file) || tr_dir_exists(path);
     if (!is_path && !opt->takes_names)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "model %s: no such directory; a model of the hub is fetched by: hf download %s --local-dir DIR",
-                       path, path));
+        TR_TRY(tr_model_missing(path, ""));
     if (is_path)
         TR_TRY(tr_file_read(file, 1 << 20, &text, &n));
     else

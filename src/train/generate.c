@@ -153,6 +153,7 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
     struct generation x = { .on_text = on_text, .ctx = ctx };
     struct tr_setup *s = NULL;
     TR_TRY(tr_dirs_open(cfg, &x.from));
+    TR_TRY(tr_dirs_need_model(&x.from));
     TR_TRY(tr_tokenizer_open(x.from.text, &x.tok));
     TR_TRY(tr_prompts_open(cfg, &x.from, cfg->prompts, cfg->prompt, &x.prompts));
     TR_TRY(tr_texts_open(&x.prompts, &x.texts));

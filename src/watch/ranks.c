@@ -9,6 +9,8 @@ enum tr_status tr_ranks_open(const char *run, struct tr_ranks *out)
 {
     struct tr_phase_page first;
     struct tr_ranks w = { .holder = -1 };
+    if (!tr_dir_exists(run))
+        return tr_fail(TR_USAGE, "%s: no such directory", run);
     if (!tr_phase_read(run, 0, &first))
         return tr_fail(TR_USAGE, "%s: no run that can be watched: " TR_NAME_PHASES "/" TR_NAME_OF_PHASE " is not there",
                        run, 0);

@@ -17,6 +17,8 @@ enum tr_status tr_watch_open(const char *dir, struct tr_watch_run **out)
     w->ranks.holder = -1;
     TR_TRY(tr_format(w->dir, sizeof w->dir, "%s", dir));
     TR_TRY(tr_path_join(w->path, dir, TR_NAME_EVENTS));
+    if (!tr_dir_exists(dir))
+        TR_TRY(tr_fail(TR_USAGE, "%s: no such directory", dir));
     if (!tr_file_exists(w->path) && !tr_phase_read(dir, 0, &page))
         TR_TRY(tr_fail(TR_USAGE,
                        "%s: no run that can be watched: neither " TR_NAME_EVENTS " nor " TR_NAME_PHASES

@@ -29,7 +29,13 @@ refused() {
 train=(train --model model --data train.jsonl --output out --sequence_length 32 --max_steps 2)
 
 refused 1 'did you mean train' trian --model model
+refused 1 'did you mean launch;' lanch --nproc-per-node 2 train
 refused 1 'did you mean ckpt merge' merge out
+refused 1 'model model/chekpoint-5: no such directory$' generate --model model/chekpoint-5 --prompt a
+refused 1 'model ./nowhere: no such directory$' chat --model ./nowhere
+refused 1 'model somebody/model: .*hf download somebody/model' eval --model somebody/model --data train.jsonl
+refused 1 'nowhere: no such directory' watch nowhere
+refused 1 'nowhere: no such directory' watch nowhere --json
 refused 1 'did you mean train;' launch --nproc-per-node 2 finetune --model model
 refused 1 '"wrong.yaml" is no option; a run file is given by --config' "${train[@]}" wrong.yaml
 refused 1 '--learning_rat: unknown option; did you mean learning_rate' "${train[@]}" --learning_rat 3
