@@ -7,12 +7,18 @@ n_kills, n_steps, seed = map(int, sys.argv[1:4])
 dice = random.Random(seed)
 SHORT = bool(os.environ.get("TR_SHORT"))
 TOTAL = 40 if SHORT else 200
+TEXT = ["--data", "train.jsonl", "--eval_split", "0.1", "--eval_steps", "9", "--sequence_length", "32"]
+PAIRS = ["--data", "pairs.jsonl", "--eval_split", "0.1", "--eval_steps", "9", "--sequence_length", "128"]
 KINDS = {  # ranks, options
-    "plain": (1, ["--dropout", "0.1"]),
-    "lora": (1, ["--lora_r", "4", "--lora_dropout", "0.1"]),
-    "fp16": (1, ["--fp16"]),
-    "zero2": (2, ["--zero", "2"]),
-    "pp2": (2, ["--pp", "2"]),
+    "plain": (1, [*TEXT, "--dropout", "0.1"]),
+    "lora": (1, [*TEXT, "--lora_r", "4", "--lora_dropout", "0.1"]),
+    "fp16": (1, [*TEXT, "--fp16"]),
+    "zero2": (2, [*TEXT, "--zero", "2"]),
+    "pp2": (2, [*TEXT, "--pp", "2"]),
+    "dpo": (1, [*PAIRS, "--task", "dpo", "--loss_type", "ipo", "--lora_r", "4", "--init_lora_weights", "pissa"]),
+    "kto": (2, ["--data", "answers.jsonl", "--eval_data", "answers.jsonl", "--eval_steps", "9", "--sequence_length", "64", "--task", "kto", "--zero", "1"]),
+    "stream": (2, ["--data", "train.jsonl", "--sequence_length", "32", "--streaming", "true", "--zero", "3"]),
+    "offload": (1, [*PAIRS, "--task", "simpo", "--offload_optimizer", "cpu", "--offload_param", "cpu", "--offload_activations"]),
 }
 if SHORT:
     KINDS = {k: KINDS[k] for k in ("lora", "zero2")}
@@ -31,8 +37,7 @@ def steps_of(out):
 
 def train(kind, ranks, options, out):
     kills = n_set = 0
-    command = launched(ranks) + ["train", "--model", "model", "--data", "train.jsonl", "--eval_split", "0.1", "--eval_steps", "9", "--sequence_length",
-                                 "32", "--train_batch_size", "4", "--per_device_train_batch_size", "1", "--max_steps", str(TOTAL), "--save_steps", "7",
+    command = launched(ranks) + ["train", "--model", "model", "--train_batch_size", "4", "--per_device_train_batch_size", "1", "--max_steps", str(TOTAL), "--save_steps", "7",
                                  "--save_total_limit", "9", "--learning_rate", "1e-2", "--threads", "1", "--quiet", "--resume", "auto", *options,
                                  "--output", out]
     while True:
