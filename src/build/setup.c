@@ -62,7 +62,7 @@ static struct tr_layout layout_of(const struct tr_setup *s)
 /* The reference of pairs has no dropout, so the model that is compared with it has none unless it is asked for. */
 static double dropout_of(const struct tr_config *cfg)
 {
-    return cfg->dropout < 0 && tr_config_pair(cfg).loss ? 0 : cfg->dropout;
+    return cfg->dropout < 0 && cfg->task != TR_TASK_SFT ? 0 : cfg->dropout;
 }
 
 static enum tr_status open_model(const struct tr_config *cfg, const struct tr_dirs *from, int64_t rows, int64_t length,
@@ -79,7 +79,7 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
                                     .z_loss = is_training ? cfg->z_loss : 0,
                                     .pair = tr_config_pair(cfg),
                                     .gives_sums = !is_training && !wants_logits &&
-                                                  (cfg->eval_choices || tr_config_pair(cfg).loss),
+                                                  (cfg->eval_choices || cfg->task != TR_TASK_SFT),
                                     .wants_logits = wants_logits,
                                     .ignore_keys = cfg->ignore_config_keys,
                                     .takes_names = cfg->verb == TR_VERB_PLAN };
@@ -426,7 +426,7 @@ static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
     } else if (a->text) {
         s->text = *a->text;
     }
-    bool has_reference = tr_pair_needs_reference(tr_config_pair(cfg).loss);
+    bool has_reference = tr_config_needs_reference(cfg);
     bool explains = cfg->verb == TR_VERB_EXPLAIN; /* one row at a time: logits are large */
     bool has_eval = is_training
                         ? cfg->eval_data.n || cfg->eval_split > 0 || cfg->eval_choices || has_reference || explains

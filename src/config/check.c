@@ -13,7 +13,7 @@ static size_t row_of(const struct loader *l, const char *name)
     return (size_t)(opt - tr_options);
 }
 
-static bool is_given(const struct loader *l, const char *name)
+bool tr_loader_is_given(const struct loader *l, const char *name)
 {
     return l->c->origins[row_of(l, name)].level > LEVEL_DERIVED;
 }
@@ -48,7 +48,8 @@ static int64_t largest_divisor(int64_t n, int64_t up_to)
 static void check_batch(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
-    bool has_rows = is_given(l, "per_device_train_batch_size"), has_steps = is_given(l, "gradient_accumulation_steps");
+    bool has_rows = tr_loader_is_given(l, "per_device_train_batch_size"),
+         has_steps = tr_loader_is_given(l, "gradient_accumulation_steps");
     int64_t *rows = &c->per_device_train_batch_size, *steps = &c->gradient_accumulation_steps;
     int64_t total = c->train_batch_size;
     if (*rows < 0 && (total == 0 || has_steps)) {
@@ -102,7 +103,7 @@ static void check_step_count(struct loader *l, const char *name, double x)
 }
 
 /* A dump of a configuration gives every option; one that has its default asks for nothing. */
-static bool is_default(struct loader *l, const char *name)
+bool tr_loader_is_default(struct loader *l, const char *name)
 {
     const struct option *opt = &tr_options[row_of(l, name)];
     struct tr_str value = { 0 }, plain = { 0 };
@@ -119,7 +120,7 @@ static bool is_default(struct loader *l, const char *name)
 
 bool tr_loader_is_chosen(struct loader *l, const char *name)
 {
-    return l->c->origins[row_of(l, name)].level > LEVEL_RUN && !is_default(l, name);
+    return l->c->origins[row_of(l, name)].level > LEVEL_RUN && !tr_loader_is_default(l, name);
 }
 
 #define ON(kind) (1u << TR_LR_##kind)
@@ -216,7 +217,8 @@ static void check_schedule(struct loader *l)
                         c->learning_rate);
     for (size_t i = 0; i < TR_COUNT_OF(schedule_options); i++) {
         const char *name = schedule_options[i].name;
-        if (!(schedule_options[i].schedules >> kind & 1) && is_given(l, name) && !is_default(l, name))
+        if (!(schedule_options[i].schedules >> kind & 1) && tr_loader_is_given(l, name) &&
+            !tr_loader_is_default(l, name))
             tr_loader_notice(
                 l, "%s has no effect with lr_scheduler_type %s%s", name, word,
                 kind == TR_LR_CONSTANT && strcmp(name, "warmup_steps") == 0 ? "; constant_with_warmup has one" : "");
@@ -250,9 +252,9 @@ static void check_adapter(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
     const char *asked = NULL;
-    bool is_said = is_given(l, "finetuning_type");
+    bool is_said = tr_loader_is_given(l, "finetuning_type");
     for (size_t i = 0; i < TR_COUNT_OF(adapter_options) && !asked; i++)
-        if (is_given(l, adapter_options[i]) && !(is_said && is_default(l, adapter_options[i])))
+        if (tr_loader_is_given(l, adapter_options[i]) && !(is_said && tr_loader_is_default(l, adapter_options[i])))
             asked = adapter_options[i];
     if (asked && c->finetuning_type != TR_TUNING_LORA && is_said)
         tr_loader_error(l, "%s has no effect with finetuning_type %s; leave one of them out", asked,
@@ -277,132 +279,11 @@ static void check_base(struct loader *l)
         tr_loader_error(l, "load_in_4bit and base_dtype fp8 are two types of one base; give one of them");
 }
 
-/* ---- preference training ---- */
-
-static enum tr_pair_loss loss_of_task(enum tr_task task)
-{
-    static const enum tr_pair_loss losses[] = {
-        [TR_TASK_SFT] = TR_PAIR_NONE,    [TR_TASK_DPO] = TR_PAIR_SIGMOID, [TR_TASK_ORPO] = TR_PAIR_ORPO,
-        [TR_TASK_SIMPO] = TR_PAIR_SIMPO, [TR_TASK_CPO] = TR_PAIR_CPO,     [TR_TASK_KTO] = TR_PAIR_KTO
-    };
-    return losses[task];
-}
-
-bool tr_pair_needs_reference(enum tr_pair_loss loss)
-{
-    static const bool needs[TR_PAIR_COUNT] = {
-#define X(id, word, needs_ref, is_mean) [TR_PAIR_##id] = needs_ref,
-        TR_PAIR_LOSS_LIST(X)
-#undef X
-    };
-    return needs[loss];
-}
-
-struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
-{
-    bool is_own = cfg->task != TR_TASK_SFT && cfg->loss_type != TR_PAIR_NONE;
-    enum tr_pair_loss loss = is_own ? cfg->loss_type : loss_of_task(cfg->task);
-    double beta = cfg->beta >= 0 ? cfg->beta : loss == TR_PAIR_SIMPO ? 2 : 0.1;
-    return (struct tr_pair_rule){ .loss = loss,
-                                  .beta = (float)beta,
-                                  .label_smoothing = (float)cfg->label_smoothing,
-                                  .gamma = (float)cfg->simpo_gamma,
-                                  .nll = (float)cfg->rpo_alpha,
-                                  .divergence = cfg->f_divergence_type,
-                                  .alpha = (float)cfg->f_alpha_divergence_coef,
-                                  .tau = (float)cfg->discopop_tau,
-                                  .weight = { (float)cfg->desirable_weight, (float)cfg->undesirable_weight } };
-}
-
-/* Does this loss read label_smoothing? */
-static bool is_smoothed(enum tr_pair_loss loss)
-{
-    return loss == TR_PAIR_SIGMOID || loss == TR_PAIR_SIGMOID_NORM || loss == TR_PAIR_ROBUST ||
-           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_SIMPO || loss == TR_PAIR_CPO;
-}
-
-/* Is it a function of the difference to a reference? Only there a divergence has a place. */
-static bool is_of_difference(enum tr_pair_loss loss)
-{
-    return loss == TR_PAIR_SIGMOID || loss == TR_PAIR_SIGMOID_NORM || loss == TR_PAIR_ROBUST ||
-           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_HINGE || loss == TR_PAIR_IPO || loss == TR_PAIR_DISCOPOP;
-}
-
-/* Answers with labels have losses of their own, and pairs have the others. */
-static void check_labels(struct loader *l, const struct tr_pair_rule *k)
-{
-    const struct tr_config *c = &l->c->pub;
-    bool is_kto = c->task == TR_TASK_KTO;
-    const char *loss = tr_config_word("loss_type", (int)k->loss);
-    if (is_kto != tr_pair_is_labelled(k->loss) && is_kto)
-        tr_loader_error(l, "loss_type %s is of pairs; task kto takes kto or apo_zero_unpaired", loss);
-    else if (is_kto != tr_pair_is_labelled(k->loss))
-        tr_loader_error(l, "loss_type %s is of answers with labels; use --task kto", loss);
-    if (is_kto && c->rpo_alpha > 0)
-        tr_loader_error(l, "rpo_alpha adds the loss of the chosen answer of a pair; leave it out with --task kto");
-    if (!is_kto && (is_given(l, "desirable_weight") || is_given(l, "undesirable_weight")))
-        tr_loader_notice(l, "desirable_weight and undesirable_weight have no effect without task kto");
-    if (is_kto && !(c->desirable_weight > 0) && !(c->undesirable_weight > 0))
-        tr_loader_error(l, "desirable_weight and undesirable_weight are both 0, so there is nothing to learn");
-}
-
-static void check_preference(struct loader *l)
-{
-    static const char *const only[] = { "loss_type",         "beta",
-                                        "label_smoothing",   "simpo_gamma",
-                                        "rpo_alpha",         "ref_model",
-                                        "f_divergence_type", "f_alpha_divergence_coef",
-                                        "discopop_tau",      "desirable_weight",
-                                        "undesirable_weight" };
-    struct tr_config *c = &l->c->pub;
-    struct tr_pair_rule k = tr_config_pair(c);
-    const char *word = tr_config_word("task", (int)c->task), *loss = tr_config_word("loss_type", (int)k.loss);
-    for (size_t i = 0; c->task == TR_TASK_SFT && i < TR_COUNT_OF(only); i++)
-        if (is_given(l, only[i]) && !is_default(l, only[i]))
-            tr_loader_error(l, "%s is of preference training; add --task dpo, orpo, simpo, cpo or kto, or leave it out",
-                            only[i]);
-    if (c->use_dft_loss && (c->label_smoothing_factor > 0 || c->z_loss > 0))
-        tr_loader_error(l, "use_dft_loss weighs the plain loss of a token; leave out %s",
-                        c->z_loss > 0 ? "z_loss" : "label_smoothing_factor");
-    if (c->use_dft_loss && c->loss_weights)
-        tr_loader_error(l, "use_dft_loss and loss_weights both weigh the loss of a token; leave out one of them");
-    if (c->task == TR_TASK_SFT)
-        return;
-    if (c->loss_weights)
-        tr_loader_error(l, "loss_weights is of the loss of tokens; leave it out with --task %s", word);
-    if (c->use_dft_loss)
-        tr_loader_error(l, "use_dft_loss is of the loss of tokens; leave it out with --task %s", word);
-    if (c->label_smoothing_factor > 0 || c->z_loss > 0)
-        tr_loader_error(l, "%s is of the loss of tokens; leave it out with --task %s%s",
-                        c->z_loss > 0 ? "z_loss" : "label_smoothing_factor", word,
-                        c->z_loss > 0 ? "" : "; for pairs there is label_smoothing");
-    check_labels(l, &k);
-    if (c->task != TR_TASK_DPO && c->task != TR_TASK_KTO && c->loss_type != TR_PAIR_NONE &&
-        c->loss_type != loss_of_task(c->task))
-        tr_loader_error(l, "loss_type %s is not that of task %s; leave it out, or use --task dpo", loss, word);
-    if (k.loss == TR_PAIR_EXO_PAIR && !(c->label_smoothing > 0))
-        tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");
-    if (k.loss == TR_PAIR_ROBUST && !(c->label_smoothing > 0))
-        tr_loader_notice(l, "loss_type robust without label_smoothing is sigmoid");
-    if (c->label_smoothing > 0 && !is_smoothed(k.loss))
-        tr_loader_error(l, "loss_type %s has no label_smoothing; leave it out", loss);
-    if (c->f_divergence_type != TR_DIVERGENCE_REVERSE_KL && !is_of_difference(k.loss))
-        tr_loader_error(l, "loss_type %s has no f_divergence_type but reverse_kl; leave it out", loss);
-    if (is_given(l, "discopop_tau") && k.loss != TR_PAIR_DISCOPOP)
-        tr_loader_notice(l, "discopop_tau has no effect with loss_type %s", loss);
-    if (is_given(l, "f_alpha_divergence_coef") && c->f_divergence_type != TR_DIVERGENCE_ALPHA)
-        tr_loader_notice(l, "f_alpha_divergence_coef has no effect without f_divergence_type alpha_divergence");
-    if (c->ref_model && !tr_pair_needs_reference(k.loss))
-        tr_loader_notice(l, "ref_model has no effect with loss_type %s", loss);
-    if (is_given(l, "simpo_gamma") && k.loss != TR_PAIR_SIMPO)
-        tr_loader_notice(l, "simpo_gamma has no effect with loss_type %s", loss);
-}
-
 /* TRL's learning rate for pairs; an adapter takes ten times as much. */
 static void choose_preference_rate(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
-    if (c->task == TR_TASK_SFT || is_given(l, "learning_rate"))
+    if (c->task == TR_TASK_SFT || tr_loader_is_given(l, "learning_rate"))
         return;
     c->learning_rate = c->finetuning_type == TR_TUNING_LORA ? 1e-5 : 1e-6;
     mark_derived(l, "learning_rate", "that of preference training");
@@ -507,7 +388,7 @@ void tr_loader_check(struct loader *l)
         c->resume_from_checkpoint = is_resume ? "auto" : "none";
     check_base(l);
     if (tr_option_find(c->verb, "loss_type") != NULL)
-        check_preference(l);
+        tr_loader_preference(l);
     bool has_steps = tr_option_find(c->verb, "train_batch_size") != NULL;
     if (!has_steps && tr_option_find(c->verb, "tp") != NULL)
         check_mesh(l);

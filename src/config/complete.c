@@ -35,7 +35,7 @@ static enum value value_of(const struct option *opt)
 {
     if (opt->type == OPTION_BOOL)
         return VALUE_NONE;
-    if (opt->type == OPTION_CHOICE)
+    if (tr_option_has_words(opt))
         return VALUE_WORDS;
     if (opt->arg != NULL && (strcmp(opt->arg, "DIR") == 0 || strcmp(opt->arg, "RUN") == 0))
         return VALUE_DIR;

@@ -119,7 +119,7 @@ struct tr_config {
 
     /* preference training; tr_config_pair() has it together */
     enum tr_task task;
-    enum tr_pair_loss loss_type;
+    const char *loss_type;
     double beta; /* < 0: that of the task */
     double label_smoothing, simpo_gamma, rpo_alpha, desirable_weight, undesirable_weight;
     enum tr_divergence f_divergence_type;
@@ -255,9 +255,9 @@ enum tr_status tr_config_eval_sets(const struct tr_config *cfg, const char *name
                                    struct tr_best_rule *best);
 enum tr_best_of tr_config_best_of(const struct tr_config *cfg); /* of options that were checked */
 
-/* How pairs are trained; loss NONE: the task has none. */
+/* preference.c: how pairs are trained, by options that were checked; not tr_pair_is_on(): the task has none. */
 struct tr_pair_rule tr_config_pair(const struct tr_config *cfg);
-bool tr_pair_needs_reference(enum tr_pair_loss loss);
+bool tr_config_needs_reference(const struct tr_config *cfg);
 
 /* Words of enums, as a user types them. name is the canonical option name: tr_config_word("optim", TR_OPTIM_LION). */
 const char *tr_config_word(const char *name, int value);

@@ -14,6 +14,7 @@ enum option_type {
     OPTION_CHOICE,
     OPTION_DATA,   /* PATH[:weight], repeatable */
     OPTION_WORDS,  /* comma list, repeatable */
+    OPTION_SUM,    /* comma list of WORD[:WEIGHT], words of `choices`; its field is the text */
     OPTION_OBJECT, /* a JSON object, or a map of a file; its field is the text */
     OPTION_SET     /* --set itself: no field */
 };
@@ -49,6 +50,18 @@ struct old_option {
     bool is_share;                  /* instead of a bool: a number in [0, 1) handed on as it is */
     const char *notice;
 };
+
+/* Does its help list the words that it takes? */
+static inline bool tr_option_has_words(const struct option *opt)
+{
+    return opt->type == OPTION_CHOICE || opt->type == OPTION_SUM;
+}
+
+/* May a file write it as a list? */
+static inline bool tr_option_is_list(const struct option *opt)
+{
+    return opt->type == OPTION_DATA || opt->type == OPTION_WORDS || opt->type == OPTION_SUM;
+}
 
 extern const struct option tr_options[];
 extern const struct old_option tr_rewrites[];
@@ -116,8 +129,11 @@ void *tr_loader_keep(struct loader *l, const void *bytes,
 void tr_loader_give(struct loader *l, const struct given *g);
 void tr_loader_file(struct loader *l, const char *path);
 void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n);
-void tr_loader_check(struct loader *l); /* cross-field */
-void tr_loader_idle(struct loader *l);  /* options without effect */
+void tr_loader_check(struct loader *l);                            /* cross-field */
+void tr_loader_preference(struct loader *l);                       /* of these, preference.c's */
+void tr_loader_idle(struct loader *l);                             /* options without effect */
+bool tr_loader_is_given(const struct loader *l, const char *name); /* by anybody */
+bool tr_loader_is_default(struct loader *l, const char *name);     /* its value is */
 /* Was the option given, with another value than its default, and not by the run that a verb looks at? */
 bool tr_loader_is_chosen(struct loader *l, const char *name);
 const struct tr_import_target *tr_loader_target(struct loader *l);

@@ -37,10 +37,9 @@ static bool is_metric(const char *metric, const char *set, enum tr_best_of *of)
 /* Does the run measure it? */
 static bool is_measured(const struct tr_config *cfg, enum tr_best_of of)
 {
-    enum tr_pair_loss loss = tr_config_pair(cfg).loss;
     return of == TR_BEST_LOSS || (of <= TR_BEST_ACC_BYTES         ? cfg->eval_choices != NULL
-                                  : of == TR_BEST_REWARD_ACCURACY ? loss != TR_PAIR_NONE && !tr_pair_is_labelled(loss)
-                                                                  : loss != TR_PAIR_NONE);
+                                  : of == TR_BEST_REWARD_ACCURACY ? cfg->task != TR_TASK_SFT && cfg->task != TR_TASK_KTO
+                                                                  : cfg->task != TR_TASK_SFT);
 }
 
 static enum tr_status list_sets(const struct tr_config *cfg, const char *name[TR_EVAL_SETS_MAX], size_t *n)

@@ -13,8 +13,8 @@ static const struct {
 };
 _Static_assert(TR_COUNT_OF(verbs) == TR_VERB_COUNT, "one row a verb");
 
-static const char *const type_words[] = { "bool",   "int",  "real",  "bytes",  "text",
-                                          "choice", "data", "words", "object", "set" };
+static const char *const type_words[] = { "bool", "int",   "real", "bytes",  "text", "choice",
+                                          "data", "words", "sum",  "object", "set" };
 _Static_assert(TR_COUNT_OF(type_words) == OPTION_SET + 1, "one word a type");
 
 const char *tr_verb_word(enum tr_verb verb)
@@ -60,7 +60,7 @@ static void print_words(const struct option *opt, struct tr_str *out)
 
 static void print_arg(const struct option *opt, struct tr_str *out)
 {
-    if (opt->type == OPTION_CHOICE)
+    if (tr_option_has_words(opt))
         print_words(opt, out);
     else if (opt->arg != NULL)
         tr_str_addf(out, "%s", opt->arg);
@@ -352,7 +352,7 @@ void tr_config_list(struct tr_str *out)
     for (size_t i = 0; i < tr_option_count(); i++) {
         const struct option *opt = &tr_options[i];
         tr_str_addf(out, "%s.%s %s", opt->group, opt->name, type_words[opt->type]);
-        if (opt->type == OPTION_CHOICE) {
+        if (tr_option_has_words(opt)) {
             tr_str_addf(out, " ");
             print_words(opt, out);
         }

@@ -109,13 +109,15 @@ static void clear_list(const struct option *opt, struct tr_config *cfg)
         *(struct tr_data_list *)((char *)cfg + opt->at) = (struct tr_data_list){ 0 };
     if (opt->type == OPTION_WORDS)
         *(struct tr_words *)((char *)cfg + opt->at) = (struct tr_words){ 0 };
+    if (opt->type == OPTION_SUM)
+        *(const char **)(void *)((char *)cfg + opt->at) = NULL;
 }
 
 static void store(struct loader *l, const struct given *g, const struct option *opt)
 {
     struct origin *origin = &l->c->origins[opt - tr_options];
     struct tr_config *dst = g->level >= origin->level ? &l->c->pub : &l->scratch;
-    if (g->level > origin->level || dst == &l->scratch)
+    if (g->level > origin->level || dst == &l->scratch || (opt->type == OPTION_SUM && !g->is_more))
         clear_list(opt, dst);
     l->level = (int)g->level;
     enum tr_status st = tr_value_parse(l, opt, g->value, dst);

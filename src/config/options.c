@@ -418,7 +418,8 @@ const struct option tr_options[] = {
       .word = "auto", .lo = 1, .hi = MANY, .arg = "N", .help = "inverse_sqrt: steps after which the rate has fallen by the root of 2; auto = warmup_steps, or 10000" },
 
     CHOICE(task, "preference", "stage rl", RUN | VERB(EVAL) | VERB(DATA), "sft", tasks, "what is learnt: text and answers (sft, pt), which of two answers is better, or which answers are good (kto)"),
-    CHOICE(loss_type, "preference", "pref_loss", RUN | VERB(EVAL), "auto", pair_losses, "loss of a pair, or with kto of an answer; auto = that of the task, and sigmoid for dpo"),
+    { .name = "loss_type", .group = "preference", .aliases = "pref_loss", .type = OPTION_SUM, .at = AT(loss_type, const char *), .choices = pair_losses, .verbs = RUN | VERB(EVAL), .def = "auto",
+        .help = "loss of a pair, or with kto of an answer; several with weights as sigmoid:0.8,sft:1; auto = that of the task, and sigmoid for dpo" },
     { .name = "beta", .group = "preference", .aliases = "pref_beta rl_beta dpo_beta", .type = OPTION_REAL, .at = AT(beta, double), .verbs = RUN | VERB(EVAL), .def = "auto",
       .word = "auto", .lo = 1e-9, .hi = 1e9, .arg = "X", .help = "how far a reward lies from its log-probability; auto = 0.1, and 2 for simpo" },
     REAL(label_smoothing, "preference", "dpo_label_smoothing", RUN | VERB(EVAL), "0", 0, 0.5, true, "share of pairs that are taken to be the wrong way round"),

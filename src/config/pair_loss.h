@@ -55,15 +55,32 @@ static inline bool tr_pair_is_labelled(enum tr_pair_loss loss)
     return loss >= TR_PAIR_KTO;
 }
 
+/* A loss and its weight in the sum. */
+struct tr_pair_term {
+    enum tr_pair_loss loss;
+    float weight;
+};
+enum { TR_PAIR_TERMS = 5 }; /* four that are named, and rpo_alpha */
+
 /* What a run trains pairs, or answers with labels, with. */
 struct tr_pair_rule {
-    enum tr_pair_loss loss; /* NONE: it trains no pairs */
+    struct tr_pair_term term[TR_PAIR_TERMS]; /* NONE ends the list; the first is NONE: it trains no pairs */
     float beta, label_smoothing, gamma;
-    float nll; /* weight of the mean loss of a token of the chosen answer, which is added */
     enum tr_divergence divergence;
     float alpha;     /* of alpha_divergence */
     float tau;       /* of discopop */
     float weight[2]; /* of labels: of a desirable answer, and of an undesirable one */
 };
+
+static inline bool tr_pair_is_on(const struct tr_pair_rule *k)
+{
+    return k->term[0].loss != TR_PAIR_NONE;
+}
+
+/* Answers with labels have one loss. */
+static inline bool tr_pair_has_labels(const struct tr_pair_rule *k)
+{
+    return tr_pair_is_labelled(k->term[0].loss);
+}
 
 #endif

@@ -232,6 +232,42 @@ static enum tr_status parse_words(struct loader *l, const struct option *opt, co
     }
 }
 
+/* One word of the sum, which is added to those that are there. */
+static enum tr_status check_term(struct loader *l, const struct option *opt, const char *text)
+{
+    char word[64];
+    const char *colon = strchr(text, ':');
+    size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    double weight = 1;
+    int unused;
+    TR_PASS(tr_format(word, sizeof word, "%.*s", (int)n, text));
+    TR_PASS(parse_choice(l, opt, word, &unused));
+    if (colon != NULL && (tr_parse_real(colon + 1, &weight) != TR_OK || !(weight > 0)))
+        return tr_fail(TR_USAGE, "%s: the weight is not a number above 0", text);
+    return TR_OK;
+}
+
+static enum tr_status parse_sum(struct loader *l, const struct option *opt, const char *text, const char **out)
+{
+    struct tr_str all = { 0 };
+    char item[128];
+    enum tr_status st = TR_OK;
+    tr_str_addf(&all, "%s%s%s", *out != NULL ? *out : "", *out != NULL ? "," : "", text);
+    for (const char *at = text; st == TR_OK; at++) {
+        size_t n = strcspn(at, ",");
+        st = tr_format(item, sizeof item, "%.*s", (int)n, at);
+        st = st == TR_OK ? check_term(l, opt, item) : st;
+        at += n;
+        if (*at == '\0')
+            break;
+    }
+    char *copy = st == TR_OK && tr_str_ok(&all) ? tr_loader_keep(l, all.p, all.n + 1) : NULL;
+    if (copy != NULL)
+        *out = copy;
+    tr_str_release(&all);
+    return st == TR_OK && copy == NULL ? TR_NOMEM : st;
+}
+
 static enum tr_status check_object(const char *text)
 {
     cJSON *doc = NULL;
@@ -278,6 +314,8 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
         return parse_data(l, text, at == &l->c->pub.eval_data, at);
     case OPTION_WORDS:
         return parse_words(l, opt, text, at);
+    case OPTION_SUM:
+        return parse_sum(l, opt, text, at);
     case OPTION_SET:
         break;
     }
@@ -349,7 +387,7 @@ static const char *choice_word(const struct option *opt, int value)
 const char *tr_config_word(const char *name, int value)
 {
     const struct option *opt = tr_option_find_any(name);
-    TR_BUG_ON(opt == NULL || opt->type != OPTION_CHOICE);
+    TR_BUG_ON(opt == NULL || !tr_option_has_words(opt));
     return choice_word(opt, value);
 }
 
@@ -401,6 +439,7 @@ void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool 
         tr_str_addf(out, "%s", *(const char *const *)at != NULL ? *(const char *const *)at : as_json ? "null" : "");
         break;
     case OPTION_STR:
+    case OPTION_SUM:
         if (*(const char *const *)at != NULL)
             print_text(*(const char *const *)at, as_json, out);
         else

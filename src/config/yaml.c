@@ -169,7 +169,7 @@ static void give_object(struct yaml_reader *r, const char *key, const yaml_event
 static void give_sequence(struct yaml_reader *r, const char *key)
 {
     const struct option *opt = tr_option_find_any(key);
-    bool is_list = opt != NULL && (opt->type == OPTION_DATA || opt->type == OPTION_WORDS);
+    bool is_list = opt != NULL && tr_option_is_list(opt);
     if (opt != NULL && !is_list) {
         tr_loader_error(r->l, "%s: %s takes one value, not a list", r->where, key);
         skip_node(r);

@@ -40,6 +40,13 @@
     { .key = k, .value = "cosine_with_min_lr", TAKEN, .sets = "lr_scheduler_type=cosine" },                            \
     { .key = k, TAKEN, .sets = "lr_scheduler_type" }
 
+/* Losses of pairs, and their weights. */
+#define LOSS_ROWS(k, weights)                                                                                          \
+    { .key = k, .value = "*", TAKEN, .sets = "loss_type", .convert = tr_weighed_losses },                              \
+    { .key = k, CANNOT, .why = weights " has another number of items" },                                               \
+    { .key = weights, .value = "@on", TAKEN, .when = "!" k "=@absent", .why = "weights of the losses of loss_type" },  \
+    { .key = weights, .value = "@on", CANNOT, .why = "there is no " k }
+
 /* FSDP, as accelerate names it; the prefix fsdp_ may be missing. */
 #define FSDP(x) "fsdp_config.fsdp_" x " fsdp_config." x
 #define FSDP_ROWS                                                                                                      \
@@ -61,6 +68,7 @@
     IDLE(FSDP("state_dict_type") " fsdp_config.final_state_dict_type fsdp_config.xla*", "every checkpoint is an HF directory, and any layout resumes")
 /* clang-format on */
 
+convert_fn tr_weighed_losses;  /* a list of losses and, beside it, their weights: sigmoid:0.8,sft:1 */
 convert_fn tr_ranks_of_a_node; /* num_processes / num_machines of an accelerate file */
 
 #endif

@@ -104,6 +104,26 @@ static void take_mixture(struct tr_import *im, const struct tree *t, const struc
     tr_error_clear();
 }
 
+bool tr_weighed_losses(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *weights = tr_tree_find(t, "loss_weights");
+    struct tr_str s = { 0 };
+    size_t n = leaf->is_list ? leaf->n_items : 1;
+    if (weights == NULL)
+        weights = tr_tree_find(t, "dpo_loss_weights");
+    size_t n_weights = weights == NULL ? n : weights->is_list ? weights->n_items : 1;
+    for (size_t i = 0; i < n && n_weights == n; i++) {
+        tr_str_addf(&s, "%s%s", i != 0 ? "," : "", leaf->is_list ? leaf->items[i] : leaf->text);
+        if (weights != NULL)
+            tr_str_addf(&s, ":%s", weights->is_list ? weights->items[i] : weights->text);
+    }
+    bool fits = n_weights == n && tr_str_ok(&s) && s.n > 0 && s.n < n_out;
+    if (fits)
+        memcpy(out, s.p, s.n + 1);
+    tr_str_release(&s);
+    return fits;
+}
+
 /* clang-format off */
 #define MIXTURE(x) "dataset_mixture.datasets[]." x " datasets[]." x
 static const struct import_row rows[] = {
@@ -156,7 +176,7 @@ static const struct import_row rows[] = {
     { .key = "loss_type", .value = "dft", TAKEN, .sets = "use_dft_loss=true" },
     { .key = "loss_type", .value = "kto apo_zero_unpaired", TAKEN, .sets = "task=kto loss_type=$" },
     { .key = "loss_type", .value = "simpo", TAKEN, .sets = "task=simpo" },
-    SAME("loss_type", "loss_type"),
+    LOSS_ROWS("loss_type", "loss_weights"),
     { .key = "activation_offloading", .value = "@on", TAKEN, .sets = "offload_activations=true" },
     { .key = "use_peft", .value = "@on", TAKEN, .sets = "finetuning_type=lora" },
     { .key = "lora_r", TAKEN, .sets = "lora_r", .when = "use_peft=true" },
@@ -196,7 +216,7 @@ static const struct import_row rows[] = {
     { .key = "desirable_weight", TAKEN, .sets = "task=kto desirable_weight=$" },
     { .key = "undesirable_weight", TAKEN, .sets = "task=kto undesirable_weight=$" },
     IDLE("ref_model_mixup_alpha ref_model_sync_steps", "numbers of sync_ref_model"),
-    { .key = "loss_weights ld_alpha reference_free use_weighting sync_ref_model", .value = "@on", CANNOT, .why = "this loss has no such part here" },
+    { .key = "ld_alpha reference_free use_weighting sync_ref_model", .value = "@on", CANNOT, .why = "this loss has no such part here" },
     IDLE("precompute_ref_log_probs precompute_ref_batch_size disable_dropout model_init_kwargs ref_model_init_kwargs max_prompt_length max_completion_length use_logits_to_keep generate_during_eval", "decided by the run"),
     SAME("ref_model_name_or_path", "ref_model"),
     { .key = "router_aux_loss_coef", .value = "@on", TAKEN, .sets = "router_aux_loss_coef" },

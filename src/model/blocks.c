@@ -299,7 +299,7 @@ static tr_val pair_loss(struct tr_build *b, tr_val loss)
 {
     tr_val sums = doc_sums(b, loss), parts = fixed_f32(b, TR_METRICS, "parts"), weight = fixed_f32(b, 1, "weight");
     tr_val begin = batch(b, TR_B_BEGIN), position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
-    tr_val step = tr_pair_is_labelled(b->pair.loss) ? step_buffer(b) : TR_NONE;
+    tr_val step = tr_pair_has_labels(&b->pair) ? step_buffer(b) : TR_NONE;
     put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step), TR_VALS(parts, weight),
         &(struct tr_attr){ .pair = b->pair });
     return parts;
@@ -327,7 +327,8 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
         return;
     }
     tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");
-    tr_val sum = tr_value_fixed(b->p, TR_V_LOSS, TR_F64, 1, b->pair.loss ? TR_METRICS : 1, "loss_sum");
+    bool has_pairs = tr_pair_is_on(&b->pair);
+    tr_val sum = tr_value_fixed(b->p, TR_V_LOSS, TR_F64, 1, has_pairs ? TR_METRICS : 1, "loss_sum");
     tr_val step = step_buffer(b); /* the backward reads it */
     put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
         &(struct tr_attr){ .scale = 1.0f,
@@ -335,11 +336,11 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
                            .smoothing = (float)b->label_smoothing,
                            .smoothing_each = (float)(b->label_smoothing / (double)b->hp->vocab),
                            .z_loss = (float)b->z_loss });
-    tr_val terms = b->pair.loss    ? pair_loss(b, loss)
+    tr_val terms = has_pairs       ? pair_loss(b, loss)
                    : b->is_dft     ? dft_loss(b, loss)
                    : b->is_weighed ? weigh_loss(b, loss)
                                    : loss;
-    if (b->gives_sums && !b->pair.loss)
+    if (b->gives_sums && !has_pairs)
         (void)doc_sums(b, loss);
     put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);
 }

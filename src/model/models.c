@@ -367,7 +367,7 @@ enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *
     m->sequence_length = opt->sequence_length;
     m->n_tokens = opt->rows * opt->sequence_length;
     m->pair = opt->pair;
-    m->n_losses = opt->pair.loss ? TR_METRICS : 1;
+    m->n_losses = tr_pair_is_on(&opt->pair) ? TR_METRICS : 1;
     m->n_positions = opt->n_positions ? opt->n_positions : opt->sequence_length;
     m->n_context = opt->n_context ? opt->n_context : m->n_positions;
     TR_TRY(configure(m, opt));

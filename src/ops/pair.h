@@ -66,11 +66,11 @@ TR_PAIR_FN double tr_pair_score(const struct tr_pair_rule *k, double a, double *
 }
 
 /* Losses of d alone. *dd: the derivative by d. */
-TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, double d, double *dd)
+TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, enum tr_pair_loss kind, double d, double *dd)
 {
     double tau = (double)k->tau;
     double b = (double)k->beta, e = (double)k->label_smoothing, x = b * d, dx = 0, loss = 0;
-    switch (k->loss) {
+    switch (kind) {
     case TR_PAIR_SIMPO:
         loss = tr_pair_logistic(x - (double)k->gamma, e, &dx);
         break;
@@ -107,11 +107,12 @@ TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, double d, 
 }
 
 /* Losses that are no function of the difference. da: the derivatives by a. False: the loss is one. */
-TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, const double a[2], double *loss, double da[2])
+TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, enum tr_pair_loss kind, const double a[2], double *loss,
+                                double da[2])
 {
     double b = (double)k->beta, c = b * a[TR_CHOSEN], r = b * a[TR_REJECTED], dc = 0, dr = 0;
     double sc = tr_pair_sigma(c), sr = tr_pair_sigma(r), sd = tr_pair_sigma(c - r);
-    switch (k->loss) {
+    switch (kind) {
     case TR_PAIR_NCA_PAIR:
         *loss = -tr_pair_log_sigma(c) - 0.5 * tr_pair_log_sigma(-c) - 0.5 * tr_pair_log_sigma(-r);
         dc = -(1 - sc) + 0.5 * sc, dr = 0.5 * sr;
@@ -153,39 +154,62 @@ TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, const double a[2],
     return true;
 }
 
-TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const struct tr_pair_in *in)
+/* What a loss reads: the reference too, and the mean of a token instead of the sum of an answer. */
+TR_PAIR_FN void tr_pair_reads(enum tr_pair_loss kind, bool *needs_ref, bool *is_mean)
 {
-    bool needs_ref = false, is_mean = false;
-    struct tr_pair_out out;
-    double a[2], da[2], df[2], score[2], dd;
-    switch (k->loss) {
+    *needs_ref = *is_mean = false;
+    switch (kind) {
 #define X(id, word, ref, mean)                                                                                         \
     case TR_PAIR_##id:                                                                                                 \
-        needs_ref = ref, is_mean = mean;                                                                               \
+        *needs_ref = ref, *is_mean = mean;                                                                             \
         break;
         TR_PAIR_LOSS_LIST(X)
 #undef X
     default:
         break;
     }
+}
+
+/* Adds a loss and its derivatives by p to `out`. */
+TR_PAIR_FN void tr_pair_add(const struct tr_pair_rule *k, const struct tr_pair_term *term, const struct tr_pair_in *in,
+                            struct tr_pair_out *out)
+{
+    bool needs_ref, is_mean;
+    double a[2], da[2], df[2], score[2], dd, loss;
+    tr_pair_reads(term->loss, &needs_ref, &is_mean);
     for (int i = 0; i < 2; i++) {
         double all = in->p[i] - (needs_ref ? in->r[i] : 0);
         a[i] = is_mean ? all / in->n[i] : all;
-        out.reward[i] = (double)k->beta * (needs_ref ? all : a[i]); /* TRL's rewards are of sums with a reference */
     }
-    if (!tr_pair_of_both(k, a, &out.loss, da)) {
+    if (!tr_pair_of_both(k, term->loss, a, &loss, da)) {
         for (int i = 0; i < 2; i++) { /* a mean is one of scores: the divergence is of whole answers */
             double n = is_mean ? in->n[i] : 1;
             score[i] = tr_pair_score(k, a[i] * n, &df[i]) / n;
         }
-        out.loss = tr_pair_of_difference(k, score[TR_CHOSEN] - score[TR_REJECTED], &dd);
+        loss = tr_pair_of_difference(k, term->loss, score[TR_CHOSEN] - score[TR_REJECTED], &dd);
         da[TR_CHOSEN] = dd * df[TR_CHOSEN];
         da[TR_REJECTED] = -dd * df[TR_REJECTED];
     }
+    out->loss += (double)term->weight * loss;
     for (int i = 0; i < 2; i++)
-        out.dp[i] = is_mean ? da[i] / in->n[i] : da[i];
-    out.loss -= (double)k->nll * in->p[TR_CHOSEN] / in->n[TR_CHOSEN];
-    out.dp[TR_CHOSEN] -= (double)k->nll / in->n[TR_CHOSEN];
+        out->dp[i] += (double)term->weight * (is_mean ? da[i] / in->n[i] : da[i]);
+}
+
+/* Rewards are of sums where a loss reads the reference, as TRL's are; else of what the first loss reads. */
+TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const struct tr_pair_in *in)
+{
+    bool has_ref = false, is_mean = false;
+    struct tr_pair_out out;
+    out.loss = out.dp[TR_CHOSEN] = out.dp[TR_REJECTED] = 0;
+    for (int t = 0; t < TR_PAIR_TERMS && k->term[t].loss != TR_PAIR_NONE; t++) {
+        bool needs_ref, is_mean_too;
+        tr_pair_reads(k->term[t].loss, &needs_ref, &is_mean_too);
+        has_ref = has_ref || needs_ref;
+        is_mean = t == 0 ? is_mean_too : is_mean;
+        tr_pair_add(k, &k->term[t], in, &out);
+    }
+    for (int i = 0; i < 2; i++)
+        out.reward[i] = (double)k->beta * (has_ref ? in->p[i] - in->r[i] : is_mean ? in->p[i] / in->n[i] : in->p[i]);
     return out;
 }
 
@@ -202,7 +226,7 @@ TR_PAIR_FN void tr_pair_take(struct tr_pair_in *in, int side, const float *sums)
 TR_PAIR_FN double tr_label_loss(const struct tr_pair_rule *k, double a, bool is_desirable, double kl, double *dp)
 {
     double sign = is_desirable ? 1 : -1, weight = (double)k->weight[is_desirable ? TR_CHOSEN : TR_REJECTED];
-    double x = sign * (double)k->beta * (a - (k->loss == TR_PAIR_KTO ? kl : 0));
+    double x = sign * (double)k->beta * (a - (k->term[0].loss == TR_PAIR_KTO ? kl : 0));
     *dp = -weight * sign * (double)k->beta * tr_pair_sigma(x) * tr_pair_sigma(-x);
     return weight * tr_pair_sigma(-x); /* 1 - sigma(x) */
 }

@@ -12,7 +12,7 @@ static double mean(double sum, double n)
 
 struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum[TR_METRICS], int64_t n, double kl)
 {
-    bool has_labels = tr_pair_is_labelled(k->loss);
+    bool has_labels = tr_pair_has_labels(k);
     double n_chosen = has_labels ? sum[TR_METRIC_DESIRABLE] : (double)n;
     double n_rejected = has_labels ? (double)n - n_chosen : (double)n;
     return (struct tr_event_pairs){ .has = true,
@@ -87,7 +87,7 @@ static enum tr_status measure_kl(struct tr_exec *e, struct rows r, double *kl)
     double total[TR_METRICS] = { 0 };
     int64_t count = 0;
     *kl = 0;
-    if (k->loss != TR_PAIR_KTO)
+    if (k->term[0].loss != TR_PAIR_KTO)
         return TR_OK;
     r.are_mismatched = true;
     TR_PASS(sum_rows(e, &r, total, &count));
@@ -110,7 +110,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     double total[TR_METRICS] = { 0 }, kl;
     int64_t count = 0;
     TR_PASS(measure_kl(e, all, &kl));
-    if (tr_pair_is_labelled(m->pair.loss))
+    if (tr_pair_has_labels(&m->pair))
         tr_exec_set_step(e, TR_STEP_KL, (float)kl);
     all.watch = watch;
     TR_PASS(sum_rows(e, &all, total, &count));
@@ -169,7 +169,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     struct tr_engine g = { 0 };
     struct tr_str note = { 0 };
     *out = (struct tr_eval_result){ 0 };
-    if (tr_pair_needs_reference(tr_config_pair(cfg).loss))
+    if (tr_config_needs_reference(cfg))
         TR_TRY(tr_fail(TR_USAGE,
                        "eval asks no reference, so it cannot tell rewards; give --eval_data to the training, or "
                        "a --loss_type without a reference (orpo, simpo, cpo, sft)"));

@@ -217,7 +217,7 @@ enum tr_status tr_explain(const struct tr_config *cfg, struct tr_explain *out)
     struct tr_trainer t = { .use = TR_TRAINER_REPLAYS, .reserve = -1 };
     struct explaining w = { .out = out };
     *out = (struct tr_explain){ .step = cfg->step };
-    if (tr_config_pair(cfg).loss != TR_PAIR_NONE)
+    if (cfg->task != TR_TASK_SFT)
         TR_TRY(tr_fail(TR_USAGE, "explain lists the losses of tokens, and task %s has losses of pairs; replay works",
                        tr_config_word("task", (int)cfg->task)));
     TR_TRY(read_log(cfg, out));

@@ -34,8 +34,8 @@ static_assert((int)TR_FORMAT_COUNT == (int)TR_SHAPE_COUNT && (int)TR_FORMAT_TOKE
 /* May rows be read before all text is tokenised? Their number is not known then. */
 static bool may_stream(const struct tr_config *c)
 {
-    return c->max_steps > 0 && !(c->eval_split > 0) && tr_config_pair(c).loss == TR_PAIR_NONE &&
-           c->eval_strategy != TR_WHEN_EPOCH && c->save_strategy != TR_WHEN_EPOCH;
+    return c->max_steps > 0 && !(c->eval_split > 0) && c->task == TR_TASK_SFT && c->eval_strategy != TR_WHEN_EPOCH &&
+           c->save_strategy != TR_WHEN_EPOCH;
 }
 
 static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
@@ -55,8 +55,8 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .mask = (enum tr_chat_mask)cfg->train_on,
         .reads_weights = cfg->loss_weights,
         .weighs = cfg->loss_weights && is_training,
-        .wants_pairs = tr_config_pair(cfg).loss != TR_PAIR_NONE && !tr_pair_is_labelled(tr_config_pair(cfg).loss),
-        .wants_labels = tr_pair_is_labelled(tr_config_pair(cfg).loss),
+        .wants_pairs = cfg->task != TR_TASK_SFT && cfg->task != TR_TASK_KTO,
+        .wants_labels = cfg->task == TR_TASK_KTO,
         .packing = (enum tr_packing)cfg->packing,
         .how_long = (enum tr_long)cfg->long_documents,
         .max_skipped = cfg->max_skipped,

@@ -330,7 +330,7 @@ static enum tr_status open_reference(struct tr_trainer *t)
     char cache[TR_PATH_MAX];
     bool has_loaded = false;
     struct tr_reference r = { t->s, t->e, t->pool, cache };
-    if (!tr_pair_needs_reference(tr_config_pair(t->cfg).loss))
+    if (!tr_config_needs_reference(t->cfg))
         return TR_OK;
     TR_PASS(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_PASS(tr_reference_fill(&r, t->data, t->total_samples, &has_loaded, &t->join_notes));

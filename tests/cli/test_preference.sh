@@ -99,6 +99,33 @@ elif sys.argv[1] != "discopop": # which falls towards rejected answers near 0
 PY
 done
 
+# A sum of losses: rpo_alpha is one more term, and a layout changes nothing.
+"$TRIREME" train "${resume[@]}" --output sum-rpo --rpo_alpha 0.3 >run.log
+"$TRIREME" train "${resume[@]}" --output sum-sft --loss_type sigmoid,sft:0.3 >run.log
+compare sum-rpo sum-sft 0
+sum=(--loss_type sigmoid:0.8,bco_pair:0.2,sft)
+"$TRIREME" train "${resume[@]}" --output sum-one "${sum[@]}" >run.log
+"$TRIREME" launch --nproc-per-node 2 train "${resume[@]}" --output sum-two "${sum[@]}" --zero 3 --per_device_train_batch_size 1 >run.log 2>&1
+compare sum-one sum-two 4e-5
+python3 - <<'PY' || fail "the first loss of a sum"
+import json, math
+first = next(e for e in map(json.loads, open("sum-one/events.jsonl")) if e["event"] == "step")
+plain = next(e for e in map(json.loads, open("whole/events.jsonl")) if e["event"] == "step")
+sft = next(e for e in map(json.loads, open("sum-sft/events.jsonl")) if e["event"] == "step")["loss"] - plain["loss"]  # 0.3 of it
+assert abs(first["loss"] - (0.8 + 0.2 * 2) * math.log(2) - sft / 0.3) < 1e-5, (first, sft)
+PY
+refuse_loss() { # TEXT LOSSES OPTIONS...
+    local text=$1
+    shift
+    expect 2 "$TRIREME" train "${resume[@]}" --output no --loss_type "$@"
+    grep -q "$text" stderr || fail "not '$text': $(cat stderr)"
+}
+refuse_loss 'sigmoid:0: the weight is not a number above 0' sigmoid:0
+refuse_loss 'names 5 losses; at most 4' sigmoid,ipo,hinge,sft,nca_pair
+refuse_loss '"aot" is none of' sigmoid,aot
+refuse_loss 'loss_type kto is of answers with labels' sigmoid,kto
+refuse_loss 'loss_type apo_zero has no f_divergence_type' ipo,apo_zero --f_divergence_type js_divergence
+
 # Other divergences: the first step is that of the reverse KL, whose score they have at the reference to first order, the next are their own.
 for f in forward_kl js_divergence alpha_divergence; do
     "$TRIREME" train "${resume[@]}" --output div-$f --f_divergence_type $f >run.log

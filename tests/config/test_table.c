@@ -67,7 +67,7 @@ static void every_row_is_complete(void **state)
             has_group = has_group || strcmp(*g, opt->group) == 0;
         assert_true(has_group);
         assert_true(opt->help != NULL && opt->help[0] != '\0' && opt->verbs != 0);
-        assert_true(opt->type == OPTION_CHOICE ? opt->choices != NULL : opt->type == OPTION_BOOL || opt->arg != NULL);
+        assert_true(tr_option_has_words(opt) ? opt->choices != NULL : opt->type == OPTION_BOOL || opt->arg != NULL);
         assert_true(strlen(opt->name) < 64);
         for (const char *p = opt->name; *p != '\0'; p++)
             assert_true((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9') || *p == '_');

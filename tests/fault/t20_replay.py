@@ -41,7 +41,7 @@ def train(kind, ranks, options, out):
                                  "--save_total_limit", "9", "--learning_rate", "1e-2", "--threads", "1", "--quiet", "--resume", "auto", *options,
                                  "--output", out]
     while True:
-        hit = dice.randrange(1, TOTAL // n_kills + 2)
+        hit = dice.randrange(1, TOTAL // n_kills // 2 + 3)  # so that the run is long enough for all of them
         sets = kills < n_kills and kills % 3 == 1
         point = dice.choice(["train.data", "train.before_step", "train.after_step", "step.forward", "step.backward", "step.update"])
         rank = dice.randrange(ranks)

@@ -2,12 +2,13 @@
 """Runs DPOTrainer beside Trireme, loss by loss and layout by layout, with the pairs of each step in Trireme's order.
 
     TRIREME=build/release/trireme python3 tests/golden/check_trl_dpo.py [CASE...]
+    TRIREME=build/release/trireme python3 tests/golden/check_trl_dpo.py --random N SEED
 
 Needs trl, peft and transformers. Every number of a step that both report is compared; the bound is that of tests/cli/test_preference.sh.
 make_trl_dpo.py records one such curve for the test that runs without trl. The differences that docs/guide/preference.md lists (sft, rpo_alpha,
 label_smoothing with sigmoid) are not compared.
 """
-import json, os, re, subprocess, sys, tempfile, warnings
+import json, os, random, re, subprocess, sys, tempfile, warnings
 
 warnings.filterwarnings("ignore")
 import torch, transformers
@@ -30,6 +31,9 @@ CASES |= {
               {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.6}, {}),
     "beta": (["--beta", "0.7"], {"beta": 0.7}, {}),
     "hinge-js": (["--loss_type", "hinge", "--f_divergence_type", "js_divergence"], {"loss_type": ["hinge"], "f_divergence_type": "js_divergence"}, {}),
+    "list": (["--loss_type", "sigmoid:0.8,bco_pair:0.2"], {"loss_type": ["sigmoid", "bco_pair"], "loss_weights": [0.8, 0.2]}, {}),
+    "list-3": (["--loss_type", "ipo:0.5,exo_pair,hinge:2", "--label_smoothing", "0.1"],
+               {"loss_type": ["ipo", "exo_pair", "hinge"], "loss_weights": [0.5, 1.0, 2.0], "label_smoothing": 0.1}, {}),
     "tau": (["--loss_type", "discopop", "--discopop_tau", "0.2"], {"loss_type": ["discopop"], "discopop_tau": 0.2}, {}),
     "accumulation": (["--per_device_train_batch_size", "1"], {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}, {}),
     "cosine": (["--lr_scheduler_type", "cosine", "--warmup_steps", "3", "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--adam_beta2", "0.95"],
@@ -41,6 +45,41 @@ CASES |= {
     "tp2-ipo": (["--tp", "2", "--loss_type", "ipo"], {"loss_type": ["ipo"]}, {"ranks": 2}),
     "cp2-apo": (["--cp", "2", "--loss_type", "apo_down"], {"loss_type": ["apo_down"]}, {"ranks": 2}),
 }
+
+
+LAYOUTS = [(1, []), (1, ["--per_device_train_batch_size", "1"]), (1, ["--recompute", "block"]), (2, ["--zero", "1", "--per_device_train_batch_size", "2"]),
+           (2, ["--zero", "3", "--per_device_train_batch_size", "1"]), (2, ["--tp", "2", "--sp"]), (2, ["--pp", "2", "--per_device_train_batch_size", "2"]),
+           (2, ["--cp", "2"]), (1, ["--offload_optimizer", "cpu"])]
+
+
+def random_case(dice):
+    """A list of one to four losses with weights, or one loss with another divergence; random numbers, a random layout, sometimes an adapter."""
+    beta = round(10 ** dice.uniform(-1.5, 0), 3)
+    mine, trl, extra = ["--beta", str(beta)], {"beta": beta}, {}
+    smoothing, tau = round(dice.uniform(0.01, 0.3), 3), round(dice.uniform(0.05, 0.5), 3)
+    if dice.random() < 0.3:
+        kinds = [dice.choice("sigmoid hinge ipo sigmoid_norm discopop".split())]
+        f = dice.choice("forward_kl js_divergence alpha_divergence".split())
+        if f == "forward_kl" and kinds == ["discopop"]:  # an exponential of an exponential: two layouts of one program differ by 2e-4
+            f = "js_divergence"
+        mine, trl = mine + ["--f_divergence_type", f], trl | {"f_divergence_type": f}
+        if f == "alpha_divergence":
+            coef = round(dice.uniform(0.2, 0.9), 2)
+            mine, trl = mine + ["--f_alpha_divergence_coef", str(coef)], trl | {"f_alpha_divergence_coef": coef}
+    else:
+        kinds = dice.sample("hinge ipo nca_pair bco_pair sppo_hard apo_zero apo_down robust exo_pair discopop sigmoid".split(), dice.randint(1, 4))
+    if "robust" in kinds or "exo_pair" in kinds:  # both losses of the logistic kind are smoothed here, in TRL not
+        kinds = [k for k in kinds if k != "sigmoid"]
+        mine, trl = mine + ["--label_smoothing", str(smoothing)], trl | {"label_smoothing": smoothing}
+    weights = [round(dice.uniform(0.1, 2), 2) for _ in kinds]
+    mine += ["--loss_type", ",".join(f"{k}:{w}" for k, w in zip(kinds, weights))]
+    trl |= {"loss_type": kinds, "loss_weights": weights}
+    if "discopop" in kinds:
+        mine, trl = mine + ["--discopop_tau", str(tau)], trl | {"discopop_tau": tau}
+    ranks, layout = dice.choice(LAYOUTS)
+    if dice.random() < 0.25:
+        extra = {"lora": True}
+    return mine + layout, trl, extra | {"ranks": ranks}
 
 
 class InOrder(DPOTrainer):
@@ -127,9 +166,12 @@ def worst_of(got, want, beta):
 
 def main():
     transformers.logging.set_verbosity_error()
-    bad = 0
-    for name in sys.argv[1:] or CASES:
-        mine, trl, extra = CASES[name]
+    bad, cases, names = 0, CASES, sys.argv[1:] or CASES
+    if sys.argv[1:2] == ["--random"]:
+        dice = random.Random(int(sys.argv[3]))
+        cases = names = {f"{i}": random_case(dice) for i in range(int(sys.argv[2]))}
+    for name in names:
+        mine, trl, extra = cases[name]
         with tempfile.TemporaryDirectory() as work:
             make_model(work)
             records = make_pairs(f"{work}/pairs.jsonl", extra.get("long"))
@@ -139,11 +181,11 @@ def main():
                 torch.manual_seed(3)
                 start = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM"))
                 start.save_pretrained(f"{work}/start")
-                mine = ["--model", "start"]
+                mine = [*mine, "--model", "start"]
             steps, order = ours(work, "out", mine, extra.get("ranks", 1))
             worst, where = worst_of(steps, theirs(work, records, order, trl, extra), trl.get("beta", 0.1))
         bad += not worst <= 1
-        print(f"{'ok  ' if worst <= 1 else 'FAIL'} {name}: {worst:.2f} of the bound ({where})", flush=True)
+        print(f"{'ok  ' if worst <= 1 else 'FAIL'} {name}: {worst:.2f} of the bound ({where}){'' if cases is CASES else ' ' + ' '.join(mine)}", flush=True)
     return bad > 0
 
 

@@ -2,8 +2,9 @@
 """Writes pairs/losses.txt: every loss of a pair of answers with its derivatives, by PyTorch's autograd in float64.
 
 pairs/labels.txt has the losses of single answers with a label; each line: loss beta desirable_weight undesirable_weight is_desirable p r kl
-value dp. Each line of losses.txt: loss divergence alpha tau beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
-dp_chosen dp_rejected. p: sum of log-probabilities, r: that of the reference, n: targets. tests/ops/test_pair.c compares.
+value dp. Each line of losses.txt: losses divergence alpha tau beta label_smoothing gamma p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
+dp_chosen dp_rejected. losses: one, or a sum as --loss_type names it, like sigmoid:0.8,sft:0.25. p: sum of log-probabilities, r: that of the
+reference, n: targets. tests/ops/test_pair.c compares.
 """
 import os, random
 import torch
@@ -57,25 +58,39 @@ DIFFERENCES = "sigmoid robust hinge ipo sigmoid_norm exo_pair discopop".split() 
 SMOOTHED = "sigmoid robust sigmoid_norm exo_pair simpo cpo".split()
 random.seed(5)
 here = os.path.dirname(os.path.abspath(__file__))
+SUMS = ["sigmoid:0.8,bco_pair:0.2,sft:1", "sigmoid:0.5,sft", "ipo:0.75,hinge:2,nca_pair,exo_pair:0.125", "apo_zero,orpo:0.5", "sppo_hard:0.25,sigmoid_norm:3",
+        "simpo,cpo:0.25", "robust:0.5,discopop:0.5,sft:0.125", "apo_down:1.5,sft:0.5,ipo"]
+
+
+def f32(x):
+    """Single precision is what an option is kept in."""
+    return float(torch.tensor(x, dtype=torch.float32))
+
+
+def write(out, words, i, e):
+    divergence = "reverse_kl" if i < 8 else ["forward_kl", "js_divergence", "alpha_divergence", "alpha_divergence"][i % 4]
+    alpha, tau = (0.5 if i % 8 == 2 else 1.75), f32(0.05 if i < 8 else 0.5)
+    b, g = f32([0.1, 0.5, 2.0, 0.01][i % 4]), f32(0.5 if i % 3 else 1.25)
+    spread = [1, 8, 40, 0][i % 4] if i < 8 else [1, 4, 0.1, 2][i // 2 % 4]  # exponentials of 40 are no test of digits
+    n = torch.tensor([random.randint(1, 60), random.randint(1, 60)], dtype=torch.float64)
+    r = torch.tensor([f32(-random.uniform(1, 3) * x) for x in n.tolist()], dtype=torch.float64)
+    p = torch.tensor([f32(min(x + random.uniform(-1, 1) * spread, -0.5)) for x in r.tolist()], dtype=torch.float64, requires_grad=True)
+    value = 0
+    for word in words.split(","):
+        kind, _, weight = word.partition(":")
+        value = value + f32(float(weight or 1)) * loss(kind, b, e, g, p, r, n, divergence, alpha, tau)
+    (dp,) = torch.autograd.grad(value, p)
+    numbers = [alpha, tau, b, e, g, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
+    print(words, divergence, *[repr(x) for x in numbers], file=out)
+
+
 with open(os.path.join(here, "pairs", "losses.txt"), "w") as out:
     for kind in KINDS:
         for i in range(16 if kind in DIFFERENCES else 8):
-            divergence = "reverse_kl" if i < 8 else ["forward_kl", "js_divergence", "alpha_divergence", "alpha_divergence"][i % 4]
-            alpha, tau = (0.5 if i % 8 == 2 else 1.75), (0.05 if i < 8 else 0.5)
-            b = [0.1, 0.5, 2.0, 0.01][i % 4]
-            e = 0.125 if kind == "exo_pair" or (kind in SMOOTHED and i % 2) else 0.0
-            g, nll = (0.5 if i % 3 else 1.25), (0.25 if i % 4 == 3 else 0.0)
-            spread = [1, 8, 40, 0][i % 4] if i < 8 else [1, 4, 0.1, 2][i // 2 % 4]  # exponentials of 40 are no test of digits
-            n = torch.tensor([random.randint(1, 60), random.randint(1, 60)], dtype=torch.float64)
-            r = torch.tensor([-random.uniform(1, 3) * x for x in n.tolist()], dtype=torch.float32).double()
-            p = torch.tensor([min(x + random.uniform(-1, 1) * spread, -0.5) for x in r.tolist()], dtype=torch.float32).double()
-            p.requires_grad_()
-            # single precision is what an option is kept in
-            b32, e32, g32, nll32, tau32 = (float(torch.tensor(x, dtype=torch.float32)) for x in (b, e, g, nll, tau))
-            value = loss(kind, b32, e32, g32, p, r, n, divergence, alpha, tau32) - nll32 * p[0] / n[0]
-            (dp,) = torch.autograd.grad(value, p)
-            numbers = [alpha, tau32, b32, e32, g32, nll32, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
-            print(kind, divergence, *[repr(x) for x in numbers], file=out)
+            smoothed = 0.125 if kind == "exo_pair" or (kind in SMOOTHED and i % 2) else 0.0
+            write(out, kind + (",sft:0.25" if i % 4 == 3 else ""), i, smoothed)
+    for i, words in enumerate(SUMS):
+        write(out, words, i, 0.125)
 
 
 def label_loss(kind, b, weights, is_desirable, p, r, kl):

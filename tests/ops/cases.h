@@ -184,7 +184,12 @@ static const struct op_case cases[] = {
     { TR_OP_DFT_LOSS, "tokens", .n = 91 },
     { TR_OP_WEIGH_LOSS, "tokens", .n = 91 },
     { TR_OP_DOC_SUMS, "documents", .n = 91, .v = 9, .pack = 13 },
-    { TR_OP_PAIR_LOSS, "ipo", .n = 60, .pack = 7, .attr = { .pair = { TR_PAIR_IPO, .beta = 0.3f, .nll = 0.5f } } },
+    { TR_OP_PAIR_LOSS, "ipo", .n = 60, .pack = 7,
+      .attr = { .pair = { .term = { { TR_PAIR_IPO, 1 }, { TR_PAIR_SFT, 0.5f } }, .beta = 0.3f } } },
+    { TR_OP_PAIR_LOSS, "sum", .n = 60, .pack = 7,
+      .attr = { .pair = { .term = { { TR_PAIR_BCO_PAIR, 0.2f }, { TR_PAIR_SIGMOID, 0.8f }, { TR_PAIR_SIMPO, 1 } },
+                          .beta = 0.3f,
+                          .gamma = 0.5f } } },
     { TR_OP_SUMSQ, "odd", .n = 1, .d = 1003 },
     { TR_OP_SUMSQ, "over two chunks", .n = 1, .d = 140001 },
 

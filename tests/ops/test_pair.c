@@ -37,10 +37,11 @@ static enum tr_pair_loss loss_named(const char *word)
 }
 
 /* The next word of a line. */
-static char *take_word(char *at, char word[32])
+enum { WORD = 64 };
+static char *take_word(char *at, char word[WORD])
 {
     char *end = strchr(at, ' ');
-    assert_true(end && end - at < 32);
+    assert_true(end && end - at < WORD);
     memcpy(word, at, (size_t)(end - at));
     word[end - at] = 0;
     return end + 1;
@@ -53,34 +54,49 @@ static void assert_near(double got, double want, const char *word, const char *w
         fail_msg("%s: %s is %.17g, PyTorch's %.17g", word, what, got, want);
 }
 
+/* "sigmoid:0.8,sft:1". Returns how many there are. */
+static int read_terms(const char *words, struct tr_pair_term term[TR_PAIR_TERMS])
+{
+    char text[WORD], *rest = text;
+    int n = 0;
+    memcpy(text, words, strlen(words) + 1);
+    for (char *item; (item = strsep(&rest, ",")) != NULL; n++) {
+        char *weight = item, *kind = strsep(&weight, ":");
+        assert_true(n < TR_PAIR_TERMS);
+        term[n] = (struct tr_pair_term){ loss_named(kind), weight ? strtof(weight, NULL) : 1 };
+    }
+    return n;
+}
+
 static void losses_and_derivatives_are_those_of_pytorch(void **state)
 {
     (void)state;
     bool is_seen[TR_PAIR_COUNT] = { true }, is_met[TR_DIVERGENCE_COUNT] = { false };
-    char line[1024], word[32], divergence[32];
-    double x[15];
+    char line[1024], word[WORD], divergence[WORD];
+    double x[14];
+    int n_sums = 0;
     FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/losses.txt", "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
         char *at = take_word(take_word(line, word), divergence);
-        for (int i = 0; i < 15; i++)
+        for (int i = 0; i < 14; i++)
             x[i] = strtod(at, &at);
-        struct tr_pair_rule k = { .loss = loss_named(word),
-                                  .divergence = divergence_named(divergence),
+        struct tr_pair_rule k = { .divergence = divergence_named(divergence),
                                   .alpha = (float)x[0],
                                   .tau = (float)x[1],
                                   .beta = (float)x[2],
                                   .label_smoothing = (float)x[3],
-                                  .gamma = (float)x[4],
-                                  .nll = (float)x[5] };
-        struct tr_pair_in in = { { x[6], x[7] }, { x[8], x[9] }, { x[10], x[11] } };
+                                  .gamma = (float)x[4] };
+        n_sums += read_terms(word, k.term) > 2;
+        struct tr_pair_in in = { { x[5], x[6] }, { x[7], x[8] }, { x[9], x[10] } };
         struct tr_pair_out out = tr_pair_loss(&k, &in);
-        assert_near(out.loss, x[12], word, "the loss");
-        assert_near(out.dp[TR_CHOSEN], x[13], word, "the derivative by the chosen answer");
-        assert_near(out.dp[TR_REJECTED], x[14], word, "the derivative by the rejected answer");
-        is_seen[k.loss] = is_met[k.divergence] = true;
+        assert_near(out.loss, x[11], word, "the loss");
+        assert_near(out.dp[TR_CHOSEN], x[12], word, "the derivative by the chosen answer");
+        assert_near(out.dp[TR_REJECTED], x[13], word, "the derivative by the rejected answer");
+        is_seen[k.term[0].loss] = is_met[k.divergence] = true;
     }
     fclose(f);
+    assert_true(n_sums > 3);
     for (int i = 0; i < TR_PAIR_COUNT; i++)
         assert_true(is_seen[i] != tr_pair_is_labelled((enum tr_pair_loss)i));
     for (int i = 0; i < TR_DIVERGENCE_COUNT; i++)
@@ -91,7 +107,7 @@ static void losses_of_labels_are_those_of_pytorch(void **state)
 {
     (void)state;
     bool is_seen[TR_PAIR_COUNT] = { false };
-    char line[1024], word[32];
+    char line[1024], word[WORD];
     double x[9];
     FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/labels.txt", "r");
     assert_non_null(f);
@@ -99,13 +115,13 @@ static void losses_of_labels_are_those_of_pytorch(void **state)
         char *at = take_word(line, word);
         for (int i = 0; i < 9; i++)
             x[i] = strtod(at, &at);
-        struct tr_pair_rule k = { .loss = loss_named(word),
+        struct tr_pair_rule k = { .term = { { loss_named(word), 1 } },
                                   .beta = (float)x[0],
                                   .weight = { (float)x[1], (float)x[2] } };
         double dp, loss = tr_label_loss(&k, x[4] - x[5], x[3] > 0, x[6], &dp);
         assert_near(loss, x[7], word, "the loss");
         assert_near(dp, x[8], word, "the derivative");
-        is_seen[k.loss] = true;
+        is_seen[k.term[0].loss] = true;
     }
     fclose(f);
     for (int i = 1; i < TR_PAIR_COUNT; i++)
@@ -120,9 +136,8 @@ static void extreme_pairs_are_finite(void **state)
         for (int sign = -1; sign <= 1; sign += 2) {
             if (loss == TR_PAIR_DISCOPOP && sign < 0) /* it is exponential in the distance */
                 continue;
-            struct tr_pair_rule k = {
-                (enum tr_pair_loss)loss, 2, 0.1f, 0.5f, 0, TR_DIVERGENCE_REVERSE_KL, 0.5f, 0.05f
-            };
+            struct tr_pair_rule k = { { { (enum tr_pair_loss)loss, 1 } }, 2,    0.1f,  0.5f,
+                                      TR_DIVERGENCE_REVERSE_KL,           0.5f, 0.05f, { 1, 1 } };
             struct tr_pair_in in = { { sign > 0 ? 0 : -5000, sign > 0 ? -5000 : 0 }, { -2500, -2500 }, { 10, 10 } };
             for (int f = 0; f < (loss == TR_PAIR_DISCOPOP ? 1 : TR_DIVERGENCE_COUNT); f++) {
                 k.divergence = (enum tr_divergence)f;

@@ -34,7 +34,7 @@ static void read_sums(const struct tr_view *sums, int64_t begin, float out[TR_DO
 void tr_ref_PAIR_LOSS(const struct tr_call *c)
 {
     const struct tr_view *sums = &c->in[0], *step = &c->in[4];
-    bool is_labelled = tr_pair_is_labelled(c->attr.pair.loss);
+    bool is_labelled = tr_pair_has_labels(&c->attr.pair);
     double kl = is_labelled ? tr_ref_get(step, 0, TR_STEP_KL) : 0;
     int64_t last = -1;
     float weight = 0;
