@@ -87,22 +87,11 @@ static enum tr_status check_end(const struct tr_setup *s, const struct tr_chat *
                                 struct tr_chat_files *out)
 {
     struct tr_chat_end end;
-    char shown[80];
     if (tr_chat_find_end(chat, tok, &end) != TR_OK) {
         tr_error_clear(); /* the template takes no such conversation: nothing is known of its end */
         return TR_OK;
     }
-    if (end.n_ids == 1)
-        return mend_generation(s, &end, out);
-    if (end.n_ids == 0)
-        return tr_format(
-            out->note, sizeof out->note,
-            "the chat template has no end-of-turn token behind an answer: the model does not learn to stop; "
-            "name a --chat_template that ends its turns");
-    return tr_format(out->note, sizeof out->note,
-                     "the end of a turn, %s, is %zu tokens of this tokenizer: generation stops at one id and not at a "
-                     "text; name a --chat_template whose end of turn is one token of the model",
-                     tr_escape(end.text, shown, sizeof shown), end.n_ids);
+    return end.n_ids == 1 ? mend_generation(s, &end, out) : TR_OK;
 }
 
 /* *out: the template of the training; NULL: nothing was rendered by it. */
@@ -176,6 +165,20 @@ static void note_untrained(const struct tr_chat_end *end, const char *path, stru
                 tr_escape(path, file, sizeof file), tr_escape(end->text, shown, sizeof shown), end->id);
 }
 
+/* An end of turn at which generation cannot stop. */
+static void note_end(const struct tr_chat_end *end, struct tr_str *notes)
+{
+    char shown[80];
+    if (end->n_ids == 0)
+        tr_str_addf(notes, "the chat template has no end-of-turn token behind an answer: the model does not learn to "
+                           "stop; name a --chat_template that ends its turns\n");
+    else if (end->n_ids > 1)
+        tr_str_addf(notes,
+                    "the end of a turn, %s, is %zu tokens of this tokenizer: generation stops at one id and not at a "
+                    "text; name a --chat_template whose end of turn is one token of the model\n",
+                    tr_escape(end->text, shown, sizeof shown), end->n_ids);
+}
+
 static enum tr_status check_sources(const struct tr_setup *s, const struct tr_data *data,
                                     const struct tr_tokenizer *tok, const struct tr_chat_end *end, struct tr_str *notes)
 {
@@ -214,7 +217,9 @@ enum tr_status tr_check_turns(const struct tr_setup *s, const struct tr_data *da
     TR_TRY(open_chat(s, data, tok, &chat));
     if (!chat)
         goto out;
-    if (tr_chat_find_end(chat, tok, &end) != TR_OK)
+    if (tr_chat_find_end(chat, tok, &end) == TR_OK)
+        note_end(&end, notes);
+    else
         tr_error_clear(); /* as above; of BOS something is known */
     TR_TRY(check_sources(s, data, tok, &end, notes));
 out:

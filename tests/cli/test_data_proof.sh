@@ -98,6 +98,11 @@ for dir in gains gains/checkpoint-1; do
 done
 expect 0 "$TRIREME" train "${options[@]}" --chat_template chatml --output bytes
 grep -q 'the end of a turn, <|im_end|>, is 10 tokens of this tokenizer' stdout || fail "several tokens are not named: $(cat stdout)"
+expect 0 "$TRIREME" data check --model model --data chat.jsonl --sequence_length 96 --chat_template chatml
+grep -q 'the end of a turn, <|im_end|>, is 10 tokens of this tokenizer' stdout || fail "data check does not name several tokens: $(cat stdout)"
+printf '%s' "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" >endless.jinja
+expect 0 "$TRIREME" data check --model model --data chat.jsonl --sequence_length 96 --chat_template endless.jinja
+grep -q 'the chat template has no end-of-turn token' stdout || fail "data check does not name a template without an end: $(cat stdout)"
 [ -e bytes/chat_template.jinja ] && [ ! -e bytes/generation_config.json ] || fail "the files of bytes/ are wrong"
 
 # The end of a turn must be a target somewhere: here every answer is cut, or the turns that have a loss end elsewhere.
