@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Multiple choice against lm-evaluation-harness: each log-likelihood within 1e-4, and the same accuracies.
 
-  check_choices.py TRIREME MODEL [N]     compares N made-up items (200), with lm_eval's own loglikelihood code
+  check_choices.py TRIREME MODEL [N [SEED]]     compares N made-up items (200), with lm_eval's own loglikelihood code, in float64: of a
+                                                 model of 30 layers its own float32 is as far from that as the bound allows
   check_choices.py --record TRIREME MODEL FILE   writes items, lm_eval's log-likelihoods and accuracies for a test without lm_eval
 """
 import json, random, subprocess, sys, tempfile
 
-def items(n):
+def items(n, seed=7):
     """Contexts and choices of many kinds: blanks at the end, an empty context, long ones, other scripts, equal choices."""
-    r = random.Random(7)
+    r = random.Random(seed)
     words = "the oars of a galley row in one stroke while water and wind carry every hull across narrow seas tonight".split()
     text = lambda a, b: " ".join(r.choice(words) for _ in range(r.randint(a, b)))
     out = []
@@ -35,7 +36,7 @@ def theirs(model, asked, length):
     import numpy as np
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
-    lm = HFLM(pretrained=model, dtype="float32", device="cpu", batch_size=8, max_length=length)
+    lm = HFLM(pretrained=model, dtype="float64", device="cpu", batch_size=8, max_length=length)
     requests = [Instance("loglikelihood", {}, (x["context"], x.get("delimiter", " ") + c), 0) for x in asked for c in x["choices"]]
     flat = iter(x[0] for x in lm.loglikelihood(requests, disable_tqdm=True))
     lls = [[next(flat) for _ in x["choices"]] for x in asked]
@@ -65,7 +66,7 @@ def main():
         return
     is_record = sys.argv[1] == "--record"
     trireme, model = sys.argv[2:4] if is_record else sys.argv[1:3]
-    asked = items(24 if is_record else int(sys.argv[3]) if len(sys.argv) > 3 else 200)
+    asked = items(24) if is_record else items(*map(int, sys.argv[3:] or ["200"]))
     length = 128 if is_record else 256
     want = theirs(model, asked, length)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
