@@ -1,9 +1,12 @@
 /* batch.c - per_device_train_batch_size auto: the most rows at once that fit into memory. The rows of a step are given,
  * so the choice changes speed and memory, not what is learnt. Every candidate is compiled, and its bytes are counted,
- * as the run itself would be; of a pipeline every stage is. */
+ * as the run itself would be; of a pipeline every stage is. A pipeline is idle for (pp - 1) / (m + pp - 1) of a step of m
+ * micro-batches, so there the most rows are those that leave four micro-batches for each stage. */
 #include "base/host.h"
 #include "build/build.h"
 #include "plan/plan.h"
+
+enum { MICRO_A_STAGE = 4 };
 
 /* What one rank may have: the run's budget, or what the machine has, but of a host not more than is free now. */
 static enum tr_status find_room(const struct tr_config *cfg, uint64_t *out)
@@ -45,6 +48,7 @@ enum tr_status tr_find_batch(const struct tr_config *cfg, struct tr_config *out)
 {
     struct tr_config run = *cfg;
     int64_t share = cfg->train_batch_size / cfg->dp;
+    int64_t most = cfg->pp > 1 ? (share + MICRO_A_STAGE * cfg->pp - 1) / (MICRO_A_STAGE * cfg->pp) : share;
     uint64_t room = 0;
     enum tr_status st = TR_USAGE;
     if (!cfg->finds_batch) {
@@ -55,7 +59,7 @@ enum tr_status tr_find_batch(const struct tr_config *cfg, struct tr_config *out)
     run.gradient_accumulation_steps = share;
     TR_PASS(find_room(&run, &room));
     run.memory_budget = (int64_t)room;
-    for (int64_t rows = share; rows >= 1 && st == TR_USAGE; rows--) {
+    for (int64_t rows = most; rows >= 1 && st == TR_USAGE; rows--) {
         if (share % rows != 0)
             continue;
         run.per_device_train_batch_size = rows;

@@ -296,10 +296,11 @@ static struct tr_event_choices count(const struct tr_choices *c)
     double right[LENGTHS] = { 0 }, n = (double)c->n_items;
     for (size_t i = 0; i < c->n_items; i++)
         for (int k = 0; k < LENGTHS; k++)
-            right[k] += is_right(c, &c->item[i], (enum length)k) / n;
-    return (struct tr_event_choices){
-        .n = (int64_t)c->n_items, .acc = right[BY_NOTHING], .acc_norm = right[BY_CHARS], .acc_bytes = right[BY_BYTES]
-    };
+            right[k] += is_right(c, &c->item[i], (enum length)k);
+    return (struct tr_event_choices){ .n = (int64_t)c->n_items,
+                                      .acc = right[BY_NOTHING] / n,
+                                      .acc_norm = right[BY_CHARS] / n,
+                                      .acc_bytes = right[BY_BYTES] / n };
 }
 
 enum tr_status tr_choices_run(struct tr_choices *c, struct tr_exec *e, void *batch_mem, struct tr_event_choices *out)

@@ -24,7 +24,9 @@ expect 0 "$TRIREME" train "${options[@]}" --output less --per_device_train_batch
 expect 2 "$TRIREME" train "${options[@]}" --output none --per_device_train_batch_size auto --memory_budget "$(($(need 1) - 1))"
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output two --per_device_train_batch_size auto
 [ "$(rows two)" = "6 1" ] || fail "two: $(rows two)"
-python3 - all some less two <<'PY' || fail "losses"
+expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output pipe --per_device_train_batch_size auto --pp 2
+[ "$(rows pipe)" = "2 6" ] || fail "pipe: $(rows pipe)" # two stages want eight micro-batches, of 12 rows
+python3 - all some less two pipe <<'PY' || fail "losses"
 import json, sys
 runs = [[e["loss"] for e in map(json.loads, open(d + "/events.jsonl")) if e["event"] == "step"] for d in sys.argv[1:]]
 assert all(len(r) == 2 and all(abs(a - b) < 1e-5 for a, b in zip(r, runs[0])) for r in runs), runs

@@ -28,6 +28,11 @@ assert worst < 1e-4 and one == many, (worst, one, many)
 PY
 done
 
+# Of equal choices the first counts, so three of these ten items are right: 0.3, and no sum of tenths.
+for i in 1 1 0 1 1 0 1 1 1 0; do echo "{\"context\": \"oars\", \"choices\": [\"row\", \"row\"], \"gold\": $i}"; done >ties.jsonl
+"$TRIREME" eval --model model --choices ties.jsonl --sequence_length 128 --json --threads 1 --device cpu |
+    python3 -c 'import json, sys; assert json.loads(sys.stdin.readlines()[-1])["acc"] == 0.3' || fail "three of ten items are not 0.3"
+
 # Both at once: the loss of the data is what it is alone, to the bit.
 "$TRIREME" "${ask[@]}" --data train.jsonl >both
 "$TRIREME" eval --model model --data train.jsonl --sequence_length 128 --json --threads 1 --device cpu >alone
