@@ -87,8 +87,7 @@ static void check_batch(struct loader *l)
     } else {
         if (!has_rows) {
             *rows = largest_divisor(share, *rows);
-            mark_derived(l, "per_device_train_batch_size",
-                         "largest divisor of train_batch_size / dp up to the default");
+            mark_derived(l, "per_device_train_batch_size", ROWS_THAT_DIVIDE);
         }
         *steps = share / *rows;
         mark_derived(l, "gradient_accumulation_steps", "train_batch_size / rows / dp");

@@ -79,6 +79,9 @@ const char *tr_verb_words(enum tr_verb verb); /* what follows it in its usage li
 /* i-th word of a space separated list into buf; false when there are fewer. */
 bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf);
 
+/* How rows of a device follow from those of a step; a run on another layout lets them follow again. */
+#define ROWS_THAT_DIVIDE "largest divisor of train_batch_size / dp up to the default"
+
 enum level { LEVEL_DEFAULT, LEVEL_DERIVED, LEVEL_RUN, LEVEL_ENV, LEVEL_FILE, LEVEL_SET, LEVEL_CLI, LEVEL_COUNT };
 
 struct origin {

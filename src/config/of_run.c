@@ -74,6 +74,8 @@ static bool is_default(struct loader *l, const struct option *opt, const cJSON *
     struct tr_config unset = { 0 };
     struct tr_str text = { 0 };
     bool is_same = origin != NULL && strcmp(origin, "default") == 0;
+    if (origin != NULL && strcmp(origin, ROWS_THAT_DIVIDE) == 0)
+        return true;
     if (!is_same)
         return false;
     if (opt->def != NULL && tr_value_parse(l, opt, opt->def, &unset) != TR_OK)

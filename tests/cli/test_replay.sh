@@ -59,6 +59,11 @@ cd ..
 expect 0 "$TRIREME" replay any --step 7 --json
 cp stdout any.json
 expect 0 "$TRIREME" launch --nproc-per-node 2 replay any --step 7 --dp 2 --zero 3 --against any.json
+# Rows of a device that followed from those of a step follow again.
+"$TRIREME" train --model model --data train.jsonl --sequence_length 32 --train_batch_size 8 --max_steps 2 --quiet --output follow >run.log
+expect 0 "$TRIREME" replay follow --step 2
+expect 1 "$TRIREME" launch --nproc-per-node 2 replay follow --step 2 --dp 2 --zero 2 --json
+is "abs(r['loss'] / r['recorded']['loss'] - 1) < 1e-6"
 cd elsewhere
 
 # The record that is like no other one has the tokens with the largest losses.
