@@ -61,6 +61,16 @@ static double stderr_of(double share, int64_t n)
     return n > 1 ? sqrt(share * (1 - share) / (double)(n - 1)) : 0;
 }
 
+static void add_pairs(struct tr_str *out, const struct tr_event_pairs *p)
+{
+    struct tr_named_number x[TR_PAIRS_NUMBERS];
+    for (int i = 0, n = tr_pairs_numbers(p, x); i < n; i++)
+        add_number(out, x[i].name, x[i].value);
+    tr_str_addf(out, "\"%s\": %" PRId64 ", ", p->has_labels ? "answers" : "pairs", p->n);
+    if (p->has_labels)
+        tr_str_addf(out, "\"desirable\": %" PRId64 ", ", p->n_chosen);
+}
+
 static void print_eval_json(const struct tr_eval_result *r, const struct tr_str *items)
 {
     struct tr_str line = { 0 };
@@ -78,11 +88,15 @@ static void print_eval_json(const struct tr_eval_result *r, const struct tr_str 
     }
     if (c->n > 0)
         tr_str_addf(&line, "\"choices\": %" PRId64 ", \"log_likelihoods\": [%s]], ", c->n, items->p ? items->p : "");
-    if (r->tokens > 0) {
+    if (r->tokens > 0)
         add_number(&line, "loss", r->loss);
+    if (r->pairs.has)
+        add_pairs(&line, &r->pairs);
+    else if (r->tokens > 0)
         add_number(&line, "perplexity", r->perplexity);
-    }
-    tr_str_addf(&line, "\"tokens\": %" PRId64 ", \"finite\": %s}\n", r->tokens, isfinite(r->loss) ? "true" : "false");
+    if (!r->pairs.has)
+        tr_str_addf(&line, "\"tokens\": %" PRId64 ", ", r->tokens);
+    tr_str_addf(&line, "\"finite\": %s}\n", isfinite(r->loss) ? "true" : "false");
     cli_print(tr_str_ok(&line) ? line.p : "");
     tr_str_release(&line);
 }
@@ -90,7 +104,10 @@ static void print_eval_json(const struct tr_eval_result *r, const struct tr_str 
 static void print_eval(const struct tr_eval_result *r)
 {
     const struct tr_event_choices *c = &r->choices;
-    if (r->tokens > 0)
+    char of_pairs[160];
+    if (r->pairs.has && tr_pairs_text(&r->pairs, r->loss, of_pairs, sizeof of_pairs) > 0)
+        printf("%s\n", of_pairs);
+    else if (r->tokens > 0)
         printf("loss %.6f  perplexity %.4f  over %" PRId64 " tokens\n", r->loss, r->perplexity, r->tokens);
     if (c->n > 0)
         printf("acc %.4f +- %.4f  acc_norm %.4f +- %.4f  acc_bytes %.4f +- %.4f  over %" PRId64 " items\n", c->acc,

@@ -217,23 +217,41 @@ static void take_mail(struct tr_observe *o)
         tr_view_say(o, o->mail.text);
 }
 
+int tr_pairs_numbers(const struct tr_event_pairs *p, struct tr_named_number out[TR_PAIRS_NUMBERS])
+{
+    int n = 0;
+    out[n++] = (struct tr_named_number){ "rewards_chosen", p->rewards_chosen };
+    out[n++] = (struct tr_named_number){ "rewards_rejected", p->rewards_rejected };
+    if (!p->has_labels)
+        out[n++] = (struct tr_named_number){ "rewards_accuracy", p->rewards_accuracy };
+    out[n++] = (struct tr_named_number){ "rewards_margin", p->rewards_chosen - p->rewards_rejected };
+    out[n++] = (struct tr_named_number){ "logps_chosen", p->logps_chosen };
+    out[n++] = (struct tr_named_number){ "logps_rejected", p->logps_rejected };
+    if (p->has_labels)
+        out[n++] = (struct tr_named_number){ "kl", p->kl };
+    return n;
+}
+
+int tr_pairs_text(const struct tr_event_pairs *p, double loss, char *out, size_t n_out)
+{
+    double margin = p->rewards_chosen - p->rewards_rejected;
+    return p->has_labels ? snprintf(out, n_out, "loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers", loss,
+                                    margin, p->kl, p->n)
+                         : snprintf(out, n_out, "loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
+                                    loss, p->rewards_accuracy, margin, p->n);
+}
+
 static void add_pairs(struct line *s, const struct tr_event_pairs *p)
 {
+    struct tr_named_number x[TR_PAIRS_NUMBERS];
     if (!p->has)
         return;
     if (p->has_labels)
         tr_line_addf(s, ",\"answers\":%" PRId64 ",\"desirable\":%" PRId64, p->n, p->n_chosen);
     else
         tr_line_addf(s, ",\"pairs\":%" PRId64, p->n);
-    tr_line_real(s, "rewards_chosen", p->rewards_chosen, EXACT);
-    tr_line_real(s, "rewards_rejected", p->rewards_rejected, EXACT);
-    if (!p->has_labels)
-        tr_line_real(s, "rewards_accuracy", p->rewards_accuracy, EXACT);
-    tr_line_real(s, "rewards_margin", p->rewards_chosen - p->rewards_rejected, EXACT);
-    tr_line_real(s, "logps_chosen", p->logps_chosen, EXACT);
-    tr_line_real(s, "logps_rejected", p->logps_rejected, EXACT);
-    if (p->has_labels)
-        tr_line_real(s, "kl", p->kl, EXACT);
+    for (int i = 0, n = tr_pairs_numbers(p, x); i < n; i++)
+        tr_line_real(s, x[i].name, x[i].value, EXACT);
 }
 
 void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
@@ -281,22 +299,19 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
     }
     finish(o, &s);
 
-    char text[320], what[80];
+    char text[320], what[80], of_pairs[160];
     int n_text = 0;
     (void)snprintf(what, sizeof what, "eval%s%.60s at step %" PRId64, e->set ? " of " : "", e->set ? e->set : "",
                    e->step);
-    if (e->has_no_loss)
+    if (e->has_no_loss) {
         n_text = snprintf(text, sizeof text, "%s:", what);
-    else if (e->pairs.has_labels)
-        n_text = snprintf(text, sizeof text, "%s: loss %.4f rewards: margin %.4g kl %.4g over %" PRId64 " answers",
-                          what, e->loss, e->pairs.rewards_chosen - e->pairs.rewards_rejected, e->pairs.kl, e->pairs.n);
-    else if (e->pairs.has)
-        n_text = snprintf(text, sizeof text, "%s: loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
-                          what, e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected,
-                          e->pairs.n);
-    else
+    } else if (e->pairs.has) {
+        (void)tr_pairs_text(&e->pairs, e->loss, of_pairs, sizeof of_pairs);
+        n_text = snprintf(text, sizeof text, "%s: %s", what, of_pairs);
+    } else {
         n_text = snprintf(text, sizeof text, "%s: loss %.4f perplexity %.4g over %" PRId64 " tokens", what, e->loss,
                           e->perplexity, e->tokens);
+    }
     if (e->choices.n > 0 && n_text >= 0 && (size_t)n_text < sizeof text)
         snprintf(text + n_text, sizeof text - (size_t)n_text, " accuracy %.4f by length %.4f over %" PRId64 " items",
                  e->choices.acc, e->choices.acc_norm, e->choices.n);

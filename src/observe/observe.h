@@ -31,6 +31,14 @@ struct tr_event_pairs {
     double kl; /* of labels: the distance from the reference that the loss starts from */
     int64_t n, n_chosen;
 };
+/* Its numbers with their names, and a line for people; the first returns how many there are. */
+struct tr_named_number {
+    const char *name;
+    double value;
+};
+enum { TR_PAIRS_NUMBERS = 7 };
+int tr_pairs_numbers(const struct tr_event_pairs *p, struct tr_named_number out[TR_PAIRS_NUMBERS]);
+int tr_pairs_text(const struct tr_event_pairs *p, double loss, char *out, size_t n_out); /* as snprintf */
 
 /* Multiple choice: shares of n items whose right choice is the likeliest, as it is, by character and by byte. */
 struct tr_event_choices {

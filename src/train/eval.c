@@ -2,6 +2,7 @@
  */
 #include "train/choices.h"
 #include "train/engine.h"
+#include "train/reference.h"
 #include "train/train.h"
 #include <math.h>
 
@@ -123,6 +124,25 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     return TR_OK;
 }
 
+static enum tr_status load_model(const struct tr_engine *g)
+{
+    struct tr_store store = tr_exec_store(g->e);
+    return tr_dirs_load(&g->s->from, &store, (float *)(void *)tr_exec_arena(g->e, TR_A_SAVE));
+}
+
+/* What the reference says of the pairs; its weights lie where those of the model will be loaded again. */
+static enum tr_status ask_reference(const struct tr_engine *g, const char *cache, struct tr_data *data)
+{
+    struct tr_reference r = { g->s, g->e, g->pool, cache };
+    struct tr_str notes = { 0 };
+    bool has_loaded = false;
+    if (!tr_config_needs_reference(g->s->cfg))
+        return TR_OK;
+    enum tr_status st = tr_reference_fill(&r, data, tr_data_rows(data), &has_loaded, &notes);
+    tr_str_release(&notes);
+    return st == TR_OK && has_loaded ? load_model(g) : st;
+}
+
 static enum tr_status eval_data(const struct tr_config *cfg, const struct tr_engine *g,
                                 const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
@@ -135,6 +155,7 @@ static enum tr_status eval_data(const struct tr_config *cfg, const struct tr_eng
         return TR_OK;
     TR_TRY(tr_reader_cache(cfg, cache));
     TR_TRY(tr_open_data(cfg, g->s, list, false, cache, &tok, &data));
+    TR_TRY(ask_reference(g, cache, data));
     TR_TRY(tr_evaluate(g->e, data, cfg->per_device_eval_batch_size, tr_exec_arena(g->e, TR_A_DATA),
                        tr_mesh_is_first(g->mesh) ? watch : NULL, out));
 out:
@@ -169,17 +190,15 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     struct tr_engine g = { 0 };
     struct tr_str note = { 0 };
     *out = (struct tr_eval_result){ 0 };
-    if (tr_config_needs_reference(cfg))
-        TR_TRY(tr_fail(TR_USAGE,
-                       "eval asks no reference, so it cannot tell rewards; give --eval_data to the training, or "
-                       "a --loss_type without a reference (orpo, simpo, cpo, sft)"));
+    if (tr_config_needs_reference(cfg) && !cfg->ref_model)
+        TR_TRY(tr_fail(TR_USAGE, "rewards compare a model with its reference; give --ref_model DIR, the model that the "
+                                 "training began with"));
     TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
     TR_TRY(tr_engine_open(s,
                           "lower --per_device_eval_batch_size or --sequence_length, or share the model with --tp, "
                           "--pp or --zero 3",
                           &g));
-    struct tr_store store = tr_exec_store(g.e);
-    TR_TRY(tr_dirs_load(&s->from, &store, (float *)(void *)tr_exec_arena(g.e, TR_A_SAVE)));
+    TR_TRY(load_model(&g));
     tr_stop_soon_on_signals();
     TR_TRY(eval_data(cfg, &g, watch, out));
     TR_TRY(eval_choices(cfg, &g, watch, &out->choices));
