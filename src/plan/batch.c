@@ -1,7 +1,7 @@
 /* batch.c - per_device_train_batch_size auto: the most rows at once that fit into memory. The rows of a step are given,
  * so the choice changes speed and memory, not what is learnt. Every candidate is compiled, and its bytes are counted,
- * as the run itself would be; of a pipeline every stage is. A pipeline is idle for (pp - 1) / (m + pp - 1) of a step of m
- * micro-batches, so there the most rows are those that leave four micro-batches for each stage. */
+ * as the run itself would be; of a pipeline every stage is. A pipeline is idle for (pp - 1) / (m + pp - 1) of a step of
+ * m micro-batches, so there the most rows are those that leave four micro-batches for each stage. */
 #include "base/host.h"
 #include "build/build.h"
 #include "plan/plan.h"
