@@ -21,8 +21,8 @@
     /* of a pair of answers: element where the other one begins, and the chosen one lies first; of an answer with a    \
        label: begin, plus 1 where it is desirable; else -1 */                                                          \
     X(OTHER, other, int32_t, TR_I32)                                                                                   \
-    /* at the first token of such an answer: its loss under the reference; with weights: of each target, in units      \
-       (data.h); else 0 */                                                                                             \
+    /* of pairs and labels: at the first token of an answer its loss under the reference; with loss_weights: the       \
+       weight of each target, in units (data.h); else 0 */                                                             \
     X(VALUE, value, float, TR_F32)
 
 enum tr_batch_slot {

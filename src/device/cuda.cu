@@ -2,13 +2,12 @@
  *
  * All kernels of a step run on the compute stream, in the order of the program; the other streams are for copies, which
  * events order. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned memory
- * are five times faster. A large pinned arena is pages of our own that the driver locks: all cores make them, of 2 MiB
- * where the kernel has such, on the NUMA node of the GPU; cudaMallocHost makes them one by one in one thread, and stays
- * for drivers that refuse. A launch
- * never waits: a failure is noted with the name of the operation, and sync reports it. The runtime is linked statically
- * and looks for the driver at its first use, so this program also starts on machines without one. Rejected: managed
- * memory (when the plan is wrong it pages instead of failing) and the allocator pools (the plan already places every
- * byte).
+ * are five times faster. A large pinned arena is made of our own pages, which the driver locks: all cores fault them
+ * in, as huge pages where the kernel has them, on the NUMA node of the GPU. cudaMallocHost faults them in one by one on
+ * one thread; it serves drivers that refuse to lock pages. A launch never waits: a failure is noted with the name of
+ * the operation, and sync reports it. The runtime is linked statically and looks for the driver at its first use, so
+ * this program also starts on machines without one. Rejected: managed memory (when the plan is wrong it pages instead
+ * of failing) and the allocator pools (the plan already places every byte).
  */
 #include <cuda_runtime.h>
 extern "C" {

@@ -1,9 +1,9 @@
-/* spill.h - part of the room header: a file as a place for what fits in no memory.
+/* spill.h - part of the room header: a file that holds what fits in no memory.
  *
- * The file has no name: it ends with its process, so that no other can read what one has half written. Its blocks are
- * allocated when it is opened. Between steps the host reads and writes it as memory (tr_spill_base); inside a step,
- * jobs move ranges of it past the page cache, on a thread for reads and one for writes. What a job has written is
- * compared with its hash when it is read again.
+ * The file has no name and ends with its process, so no later process can read half-written data. Its blocks are
+ * allocated when it is opened. Between steps the host reads and writes it as memory (tr_spill_base). Inside a step,
+ * jobs move ranges of it past the page cache, on one thread for reads and one for writes. The hash of each written
+ * range is kept in memory and compared when the range is read again.
  */
 #ifndef TR_DEVICE_SPILL_H
 #define TR_DEVICE_SPILL_H

@@ -96,7 +96,7 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
  * once. Clip: sums the norm over ranks, removes the loss scale, and writes the clip factor to the step buffer. Update
  * bucket: runs the optimizer on the parameters of the bucket. */
 void tr_exec_norm(struct tr_exec *e);
-/* Sums those of a bucket that lives on the host, before they go there: `whole` is where they are. */
+/* Sums the squares of one bucket, whose gradients (at `whole`) are about to be copied to the host. */
 void tr_exec_norm_of(struct tr_exec *e, int bucket, const char *whole);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *a);

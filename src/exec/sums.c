@@ -2,9 +2,9 @@
  *
  * Each rank sums its own elements. The sums of a bucket lie side by side, so that one collective an axis adds those of
  * all ranks: over the shard axis, then over the tensor axis, where a parameter that is not split is added once. A
- * tensor rank counts the rows and columns of its own part; they are moved to their places in the whole matrix. Sums are
- * in double, and what becomes of them is rounded to float, so layouts give the same bits but where a sum lies within
- * the last bits of a double of the middle between two floats.
+ * tensor rank numbers the rows and columns of its own part; their sums are moved to their places in the whole matrix.
+ * Sums are in double and their results are rounded to float, so layouts give the same bits except where a sum lies, to
+ * the last bits of a double, halfway between two floats.
  */
 #include "exec/exec_impl.h"
 

@@ -84,9 +84,9 @@ static void add_names(struct tr_trace *t, int rank, const int n_lines[TRACE_LANE
 
 /* ---- events ---- */
 
-/* Messages of one communicator and copies of both directions may be under way at once. Readers take what begins inside
- * another event of its line and ends behind it for a mistake (Perfetto drops it), so such events get a line of their
- * own. Returns how many lines each lane and the copies have. */
+/* Messages of one communicator, and copies of both directions, may be under way at once. Viewers expect the events of
+ * one line to nest: Perfetto drops an event that begins inside another one and ends after it. So overlapping events get
+ * further lines. Returns how many lines each lane has, and the copies. */
 static void spread(struct tr_trace *t, int n_lines[TRACE_LANES + 1])
 {
     double end_us[TRACE_LANES + 1][TRACE_LINES] = { 0 };

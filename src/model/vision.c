@@ -2,7 +2,7 @@
  *
  * What is trained is the text model inside, which is one of the other files, under the names that it has in the whole
  * model. All other tensors are carried over by ckpt as they are. Rejected: a text model that is taken out and put back,
- * because the directory of such a run is a model that nobody has.
+ * because the directory of such a run would be a model that no other program knows.
  */
 #include "model/model_impl.h"
 

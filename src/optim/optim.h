@@ -28,8 +28,8 @@ enum {
  * it names as its `rest` what learns apart. */
 enum tr_fate { TR_LEARNS, TR_LEARNS_APART, TR_FROZEN, TR_PACKED, TR_FATES };
 
-/* What a state has an element for. Those of rows and columns are of the whole matrix, on every rank that holds a part
- * of it. */
+/* What one element of a state belongs to: a block of elements, a row, or a column. Every rank that holds a part of a
+ * matrix holds its states of rows and columns whole. */
 enum tr_state_shape { TR_PER_BLOCK, TR_PER_ROW, TR_PER_COL };
 enum { TR_NEVER_SHARDED = 4 };
 
@@ -86,10 +86,15 @@ int tr_states_find(const struct tr_states *s, const char *name, size_t n);
 
 /* ---- optimizers ---- */
 
-/* What a phase does with the sums of a parameter, which ranks that share the parameter add up: it writes them all, and
- * they are added behind it; it runs once on the whole matrix with what was added up; it writes the last of them, which
- * is added behind it; it reads them. */
-enum tr_phase_sums { TR_SUMS_NONE, TR_SUMS_ALL, TR_SUMS_WHOLE, TR_SUMS_LAST, TR_SUMS_READ };
+/* What a phase does with the sums of a parameter (tr_optim.has_sums). Ranks that share the parameter each sum their own
+ * elements; the executor adds the sums of these ranks. */
+enum tr_phase_sums {
+    TR_SUMS_NONE,
+    TR_SUMS_ALL,   /* the phase writes all sums but the last; they are added after it */
+    TR_SUMS_WHOLE, /* the phase runs once, on the added sums of the whole matrix, also on ranks without an element */
+    TR_SUMS_LAST,  /* the phase writes the last sum; it is added after it */
+    TR_SUMS_READ   /* the phase reads sums */
+};
 
 /* A phase of the update: one call for each parameter of a bucket; then the next phase follows. Slots: in[0] gradient,
  * in[1] step buffer, out[0] the parameter (MASTER where it is held), out[TR_OPTIM_COPY] VALUE where MASTER is held,

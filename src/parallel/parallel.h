@@ -99,9 +99,9 @@ struct tr_compile_options {
      */
     const uint8_t *n_saved;
     struct tr_param_groups groups;
-    /* shares of the bytes that live on the host: of optimizer state and master weights, and of frozen parameters; below
-     * 0: the least that fits the budget. Where all parameters learn, they go with their states where the second is
-     * above 0. */
+    /* The share of optimizer state and master weights that lives on the host, and the share of frozen parameters. Below
+     * 0: the smallest share with which the run fits the budget. Where all parameters learn, the second is only asked
+     * whether it is above 0: then parameters live where their states do. */
     double offload_share, offload_param_share;
     bool offloads_to_disk, offloads_params_to_disk; /* what is offloaded lives in a file in offload_dir */
     const char *offload_dir;

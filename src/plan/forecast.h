@@ -60,7 +60,8 @@ struct tr_impl {
     bool cuts_by_flops;   /* and an embedding, which has none, comes on top of its stage */
     bool keeps_products;  /* recompute op keeps what every product gave; else every second one's */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
-    bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */
+    bool uses_one_card; /* each rank broadcasts its shard in turn, over its own network card instead of all of a node's
+                         */
     bool overlaps_experts; /* between nodes, interleaved: tokens travel behind the kernels of another micro-batch */
     bool splits_sends;     /* tensor ranks send a part each to the next stage, which gathers it */
 };
@@ -139,7 +140,7 @@ struct tr_layer_cost {
     double tp_again_s, ep_again_s;
     double flops;                 /* forward, done on this rank, causal where the kernel is */
     double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
-    double torn_bytes;            /* beside these, between the two parts of its backward (zb) */
+    double split_bytes;           /* beside these, between the two parts of its backward (zb) */
 };
 void tr_layer_cost(const struct tr_forecast_query *a, bool is_dense, struct tr_layer_cost *out);
 /* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */

@@ -39,8 +39,8 @@ double tr_owned_params(const struct tr_forecast_query *a, const struct tr_foreca
 
 struct place {
     double layers, n_tables; /* embedding, head */
-    double kept, torn;       /* layers times micro-batches: under way; between the two parts of their backward (zb) */
-    bool has_head, is_torn;
+    double kept, split;      /* layers times micro-batches: under way; between the two parts of their backward (zb) */
+    bool has_head, splits_backward;
 };
 
 static bool is_order(const struct tr_forecast_query *a, const char *name)
@@ -56,9 +56,9 @@ static struct place even_place(const struct tr_forecast_query *a, double n_micro
     return (struct place){ .layers = layers,
                            .n_tables = p == 1 && !a->shape.is_tied ? 2 : 1,
                            .kept = in_flight * more * layers,
-                           .torn = is_order(a, "zb") ? layers : 0,
+                           .split = is_order(a, "zb") ? layers : 0,
                            .has_head = p == 1,
-                           .is_torn = is_order(a, "zb") };
+                           .splits_backward = is_order(a, "zb") };
 }
 
 struct stage_share { /* into n stages: the last has `last` layers and the head, the `n_more` before it one more than
@@ -88,27 +88,28 @@ static double layers_of(const struct stage_share *c, double stage)
     return stage == c->n - 1 ? c->last : c->few + (stage >= c->n - 1 - c->n_more);
 }
 
-/* Interleaved, a rank has started 2 (p - r - 1) + (v - 1) p + 1 turns before its first backward. A torn backward keeps
- * what its micro-batch had, so that with zb all ranks keep as many, and those further on have torn more. */
+/* Interleaved, a rank has run 2 (p - r - 1) + (v - 1) p + 1 slots before its first backward. Between the two parts of a
+ * split backward the activations of its micro-batch stay, so with zb all ranks hold those of equally many
+ * micro-batches, and later ranks have more backwards of which the weight part is still to come. */
 static struct place cut_place(const struct tr_forecast_query *a, const struct stage_share *c, int r, double n_micro)
 {
     double p = a->pp, v = a->chunks, under_way = fmin(n_micro, p - r);
     struct place x = { .n_tables = (r == 0) + (r == a->pp - 1),
                        .has_head = r == a->pp - 1,
-                       .is_torn = is_order(a, "zb") };
-    double turns = fmin(n_micro * v, 2 * (p - r - 1) + (v - 1) * p + 1) - (v - 1) * fmin(n_micro, p);
+                       .splits_backward = is_order(a, "zb") };
+    double slots = fmin(n_micro * v, 2 * (p - r - 1) + (v - 1) * p + 1) - (v - 1) * fmin(n_micro, p);
     if (is_order(a, "gpipe"))
         under_way = n_micro;
-    else if (x.is_torn)
+    else if (x.splits_backward)
         under_way = fmin(n_micro, p);
     else if (a->chunks > 1)
-        under_way = turns;
+        under_way = slots;
     for (int k = 0; k < a->chunks; k++) {
         double layers = layers_of(c, (double)k * p + r);
         x.layers += layers;
         x.kept += layers * (k == 0 ? under_way : fmin(n_micro, p));
     }
-    x.torn = x.is_torn ? fmin(n_micro, r + 1) * x.layers : 0;
+    x.split = x.splits_backward ? fmin(n_micro, r + 1) * x.layers : 0;
     return x;
 }
 
@@ -168,10 +169,11 @@ static void bytes_of(const struct tr_forecast_query *a, const struct sizes *z, c
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
     f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
     if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
-        f->bytes[TR_BYTES_GRADS] += a->grad_bytes * ((x->is_torn ? n : moving_params(a, z, x->has_head ? 2 : some)) +
-                                                     some * z->moving_table / a->tp / d);
+        f->bytes[TR_BYTES_GRADS] +=
+            a->grad_bytes * ((x->splits_backward ? n : moving_params(a, z, x->has_head ? 2 : some)) +
+                             some * z->moving_table / a->tp / d);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * tr_owned_params(a, f);
-    f->bytes[TR_BYTES_ACTS] = x->kept * z->cost->kept_bytes + x->torn * z->cost->torn_bytes;
+    f->bytes[TR_BYTES_ACTS] = x->kept * z->cost->kept_bytes + x->split * z->cost->split_bytes;
     f->bytes[TR_BYTES_WORK] =
         (a->zero >= 3 && d > 1 ? a->gather_bytes * moving_params(a, z, some) : 0) + work_bytes(a, z, x);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;

@@ -205,9 +205,9 @@ static void bytes_of(const struct tr_forecast_query *a, bool is_dense, struct tr
     if (a->impl->keeps_products) /* and what norms and the activation give */
         full = T * (products + 4 * h / rows + 2 * wide + scores);
     out->one_bytes = full;
-    out->torn_bytes = T * (products - 2 * q / t - 4 * h / rows); /* gradients of what products gave */
-    if (a->keep != TR_KEEP_ALL)                                  /* and what went into them, computed again */
-        out->torn_bytes += T * 2 * (2 * h / rows + q / t + wide);
+    out->split_bytes = T * (products - 2 * q / t - 4 * h / rows); /* gradients of what products gave */
+    if (a->keep != TR_KEEP_ALL)                                   /* and what went into them, computed again */
+        out->split_bytes += T * 2 * (2 * h / rows + q / t + wide);
     switch (a->keep) {
     case TR_KEEP_INPUT:
         out->kept_bytes = 2 * T * h / rows;

@@ -375,7 +375,7 @@ PRICE(GRAD_OUT)
     return price_GRAD_IN(all, rank, a);
 }
 
-/* The time of those of buckets is in that of the last one. */
+/* The norm of one bucket costs nothing here: the last norm has the time of all. */
 PRICE(NORM)
 {
     return a->of >= 0 || clip(all, rank);

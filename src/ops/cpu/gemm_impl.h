@@ -14,11 +14,11 @@ enum {
     TR_GEMM_SLACK = 16, /* floats that a packer may write past its last panel */
 };
 
-/* k counts words of the packed form here. One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr
- * columns. Each element is one chain of fused multiply-adds over k from zero, then + c when load_c, then + bias; n_rows
- * and n_cols never change that chain. */
+/* One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr columns. Each element is one chain of fused
+ * multiply-adds (of pairs: of dot products) over k from zero, then + c when load_c, then + bias; n_rows and n_cols
+ * never change that chain. */
 struct tr_gemm_tile {
-    int64_t k;
+    int64_t k;                 /* words of the packed form */
     const float *a, *b, *bias; /* element (r, k) of A is a[r * a_row + k * a_step], row k of B is b + k * b_step */
     float *c;
     int64_t a_row, a_step, b_step, ldc;
