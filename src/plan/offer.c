@@ -44,11 +44,20 @@ static void take_all(struct tr_config *run)
     run->recompute = TR_RECOMPUTE_BLOCK;
 }
 
+/* What the arenas of a run may take of a chip: the budget that was given, as in the run itself, but not more than there
+ * is. */
+static double room_of(const struct tr_config *cfg, const struct tr_search_query *q)
+{
+    double chip = fmin(cfg->memory_budget > 0 ? INFINITY : q->room_bytes, 0.9 * q->machine.chip.memory_bytes) -
+                  (double)TR_GPU_BESIDE_BYTES;
+    return cfg->memory_budget > 0 ? fmin((double)cfg->memory_budget, chip) : chip;
+}
+
 enum tr_status tr_search_offer(const struct tr_config *cfg, const struct tr_search_query *q,
                                const struct tr_search_result *x, bool fits, struct tr_offer *out)
 {
     struct tr_config run = *cfg;
-    double beside = (double)TR_GPU_BESIDE_BYTES;
+    double room = room_of(cfg, q);
     *out = (struct tr_offer){ .step_s = INFINITY };
     if (q->machine.is_shared || q->machine.host_rate <= 0 || x->query.pp > 1 ||
         cfg->offload_optimizer != TR_OFFLOAD_NONE || cfg->offload_param != TR_OFFLOAD_NONE)
@@ -59,7 +68,9 @@ enum tr_status tr_search_offer(const struct tr_config *cfg, const struct tr_sear
     tr_layout_configure(&x->query, &run);
     if (fits)
         TR_PASS(try_run(&run, q, out)); /* the winner itself, priced in the same way */
-    run.memory_budget = (int64_t)(fmin(q->room_bytes, 0.9 * q->machine.chip.memory_bytes) - beside);
+    if (room <= 0)                      /* a budget of 0 would be none */
+        return TR_OK;
+    run.memory_budget = (int64_t)room;
     run.recompute = cfg->recompute;
     run.offload_optimizer = TR_OFFLOAD_CPU;
     run.offload_share = 1;

@@ -38,6 +38,10 @@ PY
 accepted model/config.json 16 64 4
 accepted "$models/llama-8b.json" 96 4096 24
 
+# What fits no budget at all is offered no way with the host's memory.
+expect 2 "$TRIREME" plan --search --model llama-3.2-1b --bf16 --machine H100 --gpus 1 --sequence_length 1024 --train_batch_size 8 --memory_budget 300MiB
+grep -q 'does not fit' stdout stderr && ! grep -q 'it fits' stdout stderr || fail "$(cat stdout stderr)"
+
 # No layout cuts a matrix inside a block of 8-bit moments: two tensor ranks of GPT-2 would.
 gpt2=(--model gpt2 --optim adamw_8bit --sequence_length 1024)
 "$TRIREME" plan --search "${gpt2[@]}" --machine RTX4090 --gpus 8 --train_batch_size 8 --json >search.json
