@@ -17,6 +17,7 @@ static const struct family {
 } families[] = {
     { "llama", "q_proj v_proj", LLAMA_LEAVES },
     { "mistral", "q_proj v_proj", LLAMA_LEAVES },
+    { "ministral", NULL, LLAMA_LEAVES },
     { "qwen2", "q_proj v_proj", LLAMA_LEAVES },
     { "qwen3", "q_proj v_proj", LLAMA_LEAVES },
     { "gemma", "q_proj v_proj", LLAMA_LEAVES },

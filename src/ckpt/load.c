@@ -226,6 +226,37 @@ static bool may_ignore(const void *ctx, const char *name)
     return tr_naming_carries(nm, name) || tr_hf_ignorable(NULL, name);
 }
 
+enum tr_status tr_load_compare(const struct tr_hf *hf, size_t a, size_t b, float *buf, bool *out)
+{
+    int64_t n = TR_IO_CHUNK / 2, n_all = (int64_t)tr_hf_tensor(hf, a)->n_elems;
+    bool is_same = (int64_t)tr_hf_tensor(hf, b)->n_elems == n_all;
+    for (int64_t at = 0; at < n_all && is_same; at += n) {
+        size_t n_now = (size_t)tr_min64(n, n_all - at);
+        TR_PASS(tr_hf_read(hf, a, (uint64_t)at, n_now, buf, TR_F32));
+        TR_PASS(tr_hf_read(hf, b, (uint64_t)at, n_now, buf + n, TR_F32));
+        is_same = memcmp(buf, buf + n, n_now * sizeof *buf) == 0;
+    }
+    *out = is_same;
+    return TR_OK;
+}
+
+/* transformers 5 does not tie what the files hold as two matrices; earlier versions dropped the head. */
+static enum tr_status check_tied(const struct tr_hf *hf, const struct tr_naming *nm, const char *dir, float *buf)
+{
+    char head[TR_FILE_NAME_MAX], table[TR_FILE_NAME_MAX];
+    const char *head_name = tr_naming_file(nm, "lm_head.weight", head);
+    const char *table_name = tr_naming_file(nm, nm->m->param[tr_model_head(nm->m)].name, table);
+    size_t a, b;
+    bool is_same = true;
+    if (nm->m->hp.is_tied && tr_hf_find(hf, head_name, &a) && tr_hf_find(hf, table_name, &b))
+        TR_PASS(tr_load_compare(hf, a, b, buf, &is_same));
+    return is_same ? TR_OK
+                   : tr_fail(TR_USAGE,
+                             "%s: %s is another matrix than %s, but config.json ties them; write "
+                             "\"tie_word_embeddings\": false there to have both",
+                             dir, head_name, table_name);
+}
+
 static enum tr_status check_names(const struct tr_hf *hf, const struct tr_naming *nm)
 {
     const struct tr_model *m = nm->m;
@@ -307,6 +338,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
     TR_TRY(tr_hf_open_sums(dir, s->sums, &hf));
     tr_naming_of(s->model, hf, &nm);
     TR_TRY(check_names(hf, &nm));
+    TR_TRY(check_tied(hf, &nm, dir, buf));
     TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (int i = 0; i < s->model->n_params; i++) {
         const struct tr_param *p = &s->model->param[i];

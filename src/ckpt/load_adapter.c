@@ -197,22 +197,17 @@ static enum tr_status check_tied(const struct tr_model *m, const struct tr_hf *h
 {
     char key[TR_ADAPTER_KEY_MAX];
     size_t table, head;
-    int64_t n = TR_IO_CHUNK / 2;
+    bool is_same = true;
     if (!m->hp.is_tied || tr_adapter_key(m, 0, key, sizeof key) != TR_OK || !tr_hf_find(hf, key, &table) ||
         !tr_hf_find(hf, TR_ADAPTER_PREFIX "lm_head.weight", &head) ||
         tr_hf_tensor(hf, head)->n_elems != tr_hf_tensor(hf, table)->n_elems)
         return TR_OK;
-    for (int64_t at = 0, n_all = (int64_t)tr_hf_tensor(hf, table)->n_elems; at < n_all; at += n) {
-        size_t n_now = (size_t)tr_min64(n, n_all - at);
-        TR_PASS(tr_hf_read(hf, table, (uint64_t)at, n_now, buf, TR_F32));
-        TR_PASS(tr_hf_read(hf, head, (uint64_t)at, n_now, buf + n, TR_F32));
-        if (memcmp(buf, buf + n, n_now * sizeof *buf) != 0)
-            return tr_fail(TR_USAGE,
-                           "%s: lm_head.weight is another matrix than %s, and its base has one for both; write the "
-                           "base with tie_word_embeddings false, or merge the adapter with PEFT",
-                           dir, key + strlen(TR_ADAPTER_PREFIX));
-    }
-    return TR_OK;
+    TR_PASS(tr_load_compare(hf, table, head, buf, &is_same));
+    return is_same ? TR_OK
+                   : tr_fail(TR_USAGE,
+                             "%s: lm_head.weight is another matrix than %s, and its base has one for both; write the "
+                             "base with tie_word_embeddings false, or merge the adapter with PEFT",
+                             dir, key + strlen(TR_ADAPTER_PREFIX));
 }
 
 enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const char *dir, float *buf)

@@ -17,6 +17,9 @@ enum { TR_LOAD_PIECE = 1 << 15, TR_LOAD_CHUNK = TR_IO_CHUNK / 3 * 2 / TR_LOAD_PI
 enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
                               int64_t n, float *buf);
 
+/* Do two tensors hold the same numbers? buf: TR_IO_CHUNK floats. */
+enum tr_status tr_load_compare(const struct tr_hf *hf, size_t a, size_t b, float *buf, bool *out);
+
 /* Floats buf[from, from + n) into VALUE, and into MASTER where it is held. */
 enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf, int64_t from);
 /* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights, as the run sees them. */

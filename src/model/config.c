@@ -159,10 +159,16 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
         const char *name;
         int32_t act; /* enum tr_act */
     } acts[] = {
-        { "relu", TR_ACT_RELU },           { "gelu", TR_ACT_GELU },
-        { "gelu_new", TR_ACT_GELU_TANH },  { "gelu_pytorch_tanh", TR_ACT_GELU_TANH },
-        { "gelu_fast", TR_ACT_GELU_TANH }, { "silu", TR_ACT_SILU },
+        { "relu", TR_ACT_RELU },
+        { "gelu", TR_ACT_GELU },
+        { "gelu_new", TR_ACT_GELU_TANH },
+        { "gelu_pytorch_tanh", TR_ACT_GELU_TANH },
+        { "gelu_fast", TR_ACT_GELU_TANH },
+        { "silu", TR_ACT_SILU },
         { "swish", TR_ACT_SILU },
+        { "gelu_python", TR_ACT_GELU },
+        { "gelu_accurate", TR_ACT_GELU_TANH },
+        { "gelu_python_tanh", TR_ACT_GELU_TANH },
     };
     const char *name = fallback;
     TR_PASS(tr_json_str(config, key, false, &name));

@@ -1,4 +1,5 @@
-/* llama_kin.c - Mistral, Qwen 2, Qwen 3, Granite and SmolLM 3: Llama's network under other configurations. */
+/* llama_kin.c - Mistral, Ministral, Qwen 2, Qwen 3, Granite and SmolLM 3: Llama's network under other configurations.
+ */
 #include "model/llama.h"
 
 /* The default of transformers is 4096 when the key is absent; null means no window. */
@@ -8,13 +9,17 @@ static enum tr_status read_window(const cJSON *c, int64_t *out)
     return tr_json_int(c, "sliding_window", false, 1, INT32_MAX, out);
 }
 
+/* Mistral and Ministral: all layers have the window, or none, unless layer_types names the kind of each layer.
+ * transformers takes a Mistral with layer_types for a Ministral. */
 static enum tr_status configure_mistral(const cJSON *c, struct tr_hparams *hp)
 {
     int64_t window = 0;
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "layer_types");
     TR_PASS(tr_llama_configure(c, hp));
     TR_PASS(read_window(c, &window));
     TR_PASS(tr_hp_layers(c, window, hp));
-    hp->kind[0].window = window; /* either all layers have the window, or none */
+    if (!types || cJSON_IsNull(types))
+        hp->kind[0].window = window;
     return TR_OK;
 }
 
@@ -90,8 +95,8 @@ static enum tr_status read_nope(const cJSON *c, bool is_nope[TR_MAX_LAYERS], int
     return TR_OK;
 }
 
-/* Layers without rope are the kinds behind those with it. They have the window, unless layer_types names the kind of
- * each layer. */
+/* Layers without rope are the kinds behind those with it. With use_sliding_window they have the window, unless
+ * layer_types names the kind of each layer. */
 static enum tr_status configure_smollm3(const cJSON *c, struct tr_hparams *hp)
 {
     int64_t window = 0;
@@ -105,9 +110,8 @@ static enum tr_status configure_smollm3(const cJSON *c, struct tr_hparams *hp)
     TR_PASS(read_nope(c, is_nope, hp->layers));
     TR_PASS(tr_json_bool(c, "use_sliding_window", false, &has_window));
     TR_PASS(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
-    window = has_window ? window : 0;
     for (int64_t i = 0; i < hp->layers; i++)
-        hp->kind_of[i] = is_nope[i] && window > 0;
+        hp->kind_of[i] = is_nope[i] && has_window && window > 0;
     TR_PASS(tr_hp_layers(c, window, hp));
     for (int k = 0; k < 2; k++)
         hp->kind[2 + k] = (struct tr_layer_kind){ hp->kind[k].window, TR_NONE };
@@ -117,6 +121,7 @@ static enum tr_status configure_smollm3(const cJSON *c, struct tr_hparams *hp)
 }
 
 const struct tr_arch tr_arch_mistral = TR_LLAMA_ROW("mistral", "MistralForCausalLM", configure_mistral, "");
+const struct tr_arch tr_arch_ministral = TR_LLAMA_ROW("ministral", "MinistralForCausalLM", configure_mistral, "");
 const struct tr_arch tr_arch_qwen2 = TR_LLAMA_ROW("qwen2", "Qwen2ForCausalLM", configure_qwen2, "");
 const struct tr_arch tr_arch_qwen3 = TR_LLAMA_ROW("qwen3", "Qwen3ForCausalLM", configure_qwen3, "");
 const struct tr_arch tr_arch_granite =

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 static const struct tr_arch *const archs[] = {
-    &tr_arch_gpt2,    &tr_arch_opt,      &tr_arch_llama,         &tr_arch_mistral,  &tr_arch_qwen2,
-    &tr_arch_qwen3,   &tr_arch_gemma,    &tr_arch_gemma2,        &tr_arch_gemma3,   &tr_arch_granite,
-    &tr_arch_smollm3, &tr_arch_phi3,     &tr_arch_olmo2,         &tr_arch_olmo3,    &tr_arch_gpt_neox,
-    &tr_arch_falcon,  &tr_arch_stablelm, &tr_arch_starcoder2,    &tr_arch_cohere,   &tr_arch_cohere2,
-    &tr_arch_glm,     &tr_arch_glm4,     &tr_arch_gemma3_vision, &tr_arch_mistral3, &tr_arch_qwen2_5_vl,
+    &tr_arch_gpt2,       &tr_arch_opt,     &tr_arch_llama,    &tr_arch_mistral,       &tr_arch_ministral,
+    &tr_arch_qwen2,      &tr_arch_qwen3,   &tr_arch_gemma,    &tr_arch_gemma2,        &tr_arch_gemma3,
+    &tr_arch_granite,    &tr_arch_smollm3, &tr_arch_phi3,     &tr_arch_olmo2,         &tr_arch_olmo3,
+    &tr_arch_gpt_neox,   &tr_arch_falcon,  &tr_arch_stablelm, &tr_arch_starcoder2,    &tr_arch_cohere,
+    &tr_arch_cohere2,    &tr_arch_glm,     &tr_arch_glm4,     &tr_arch_gemma3_vision, &tr_arch_mistral3,
+    &tr_arch_qwen2_5_vl,
 };
 
 const struct tr_arch *tr_arch_find(const char *model_type)

@@ -32,7 +32,6 @@ static enum tr_status configure(const cJSON *c, const char *act, const char *eps
 {
     hp->norm_eps = 1e-5;
     TR_PASS(tr_hp_common(c, hp));
-    TR_PASS(tr_hp_even_heads(hp));
     TR_PASS(tr_json_int(c, "intermediate_size", true, 1, 1 << 24, &hp->ffn));
     TR_PASS(tr_hp_act(c, "hidden_act", act, hp));
     return tr_json_real(c, eps_key, false, &hp->norm_eps);
@@ -41,6 +40,7 @@ static enum tr_status configure(const cJSON *c, const char *act, const char *eps
 static enum tr_status configure_stablelm(const cJSON *c, struct tr_hparams *hp)
 {
     TR_PASS(configure(c, "silu", "layer_norm_eps", hp));
+    TR_PASS(tr_hp_even_heads(hp));
     TR_PASS(tr_json_bool(c, "use_qkv_bias", false, &hp->qkv_bias));
     TR_PASS(tr_hp_must_be(c, "qk_layernorm", false));
     TR_PASS(tr_json_bool(c, "use_parallel_residual", false, &hp->is_parallel_residual));
@@ -122,6 +122,7 @@ static enum tr_status configure_starcoder(const cJSON *c, struct tr_hparams *hp)
     if (!cJSON_GetObjectItemCaseSensitive(c, "num_key_value_heads"))
         hp->n_heads_kv = 2;
     TR_PASS(configure(c, "gelu_pytorch_tanh", "norm_epsilon", hp));
+    TR_PASS(tr_hp_even_heads(hp));
     TR_PASS(tr_json_bool(c, "use_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->mlp_bias = hp->qkv_bias;
     TR_PASS(tr_json_real(c, "residual_dropout", false, &hp->dropout_resid));

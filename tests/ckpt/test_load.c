@@ -50,8 +50,8 @@ static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64
     return true;
 }
 
-/* The directory with these numbers in the first tensor and zeroes elsewhere. */
-static void write_weights(struct rig *r)
+/* The directory with these numbers in the first tensor and zeroes elsewhere; head: one more tensor, lm_head.weight. */
+static void write_all(struct rig *r, const float *head)
 {
     char path[96];
     struct tr_st_writer *w = NULL;
@@ -61,23 +61,32 @@ static void write_weights(struct rig *r)
     struct tr_st_entry e[64] = { { 0 } };
     float *zeroes = calloc(N, sizeof *zeroes);
     assert_non_null(zeroes);
-    assert_true(r->m->n_params <= 64 && r->m->param[0].n == N);
+    size_t n = (size_t)r->m->n_params;
+    assert_true(n < 64 && r->m->param[0].n == N);
     for (int i = 0; i < r->m->n_params; i++) {
         e[i] = (struct tr_st_entry){ .name = r->m->param[i].name, .dtype = TR_F32, .n_dims = r->m->param[i].n_dims };
         e[i].dims[0] = r->m->param[i].dim[0];
         e[i].dims[1] = r->m->param[i].dim[1];
     }
+    e[n] = (struct tr_st_entry){ .name = "lm_head.weight", .dtype = TR_F32, .n_dims = 2, .dims = { VOCAB, WIDTH } };
     must(tr_format(path, sizeof path, "%s/model.safetensors", r->dir));
     (void)unlink(path);
-    must(tr_st_writer_prepare(e, (size_t)r->m->n_params, NULL, 0, &w));
+    must(tr_st_writer_prepare(e, n + (head != NULL), NULL, 0, &w));
     must(tr_pump_open(NULL, &pump));
     must(tr_st_writer_begin(w, pump, r->dir, "model.safetensors"));
     for (int i = 0; i < r->m->n_params; i++)
         must(tr_st_writer_add(w, i == 0 ? r->data : zeroes, TR_F32, (size_t)r->m->param[i].n));
+    if (head)
+        must(tr_st_writer_add(w, head, TR_F32, N));
     must(tr_st_writer_finish(w, &bytes, &hash));
     tr_st_writer_close(w);
     tr_pump_close(pump);
     free(zeroes);
+}
+
+static void write_weights(struct rig *r)
+{
+    write_all(r, NULL);
 }
 
 static void open_rig(struct rig *r, int n_threads)
@@ -143,11 +152,31 @@ static void the_first_bad_element_is_named(void **state)
     close_rig(&r);
 }
 
+/* Some writers leave a copy of the table in the files of a tied model; another matrix is a head of its own. */
+static void a_tied_head_is_a_copy(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r, 1);
+    float *head = malloc(N * sizeof *head);
+    assert_non_null(head);
+    memcpy(head, r.data, N * sizeof *head);
+    write_all(&r, head);
+    must(tr_load_weights(&r.store, r.dir, r.buf, NULL));
+    head[N - 1] += 1;
+    write_all(&r, head);
+    assert_int_equal(tr_load_weights(&r.store, r.dir, r.buf, NULL), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "lm_head.weight is another matrix than transformer.wte.weight"));
+    free(head);
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_once),
         cmocka_unit_test(the_first_bad_element_is_named),
+        cmocka_unit_test(a_tied_head_is_a_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

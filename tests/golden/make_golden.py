@@ -329,6 +329,8 @@ def families():
             text_config=keys(small(t.Qwen2_5_VLTextConfig, num_attention_heads=2, num_key_value_heads=1, rope_parameters={
                 "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [1, 1, 2]})), vision_config=qwen_sight,
             tie_word_embeddings=False), documents=[[20], [5, 15]]),
+        "ministral": dict(config=small(t.MinistralConfig, num_hidden_layers=3, num_key_value_heads=1, head_dim=12, sliding_window=5,
+                                       layer_types=["full_attention", "sliding_attention", "sliding_attention"]), documents=[[9, 11], [20]]),
         "gemma": dict(config=small(t.GemmaConfig, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                    pad_token_id=0, hidden_act="gelu"), documents=[[9, 11], [20]],
                       edit=old_form(10000.0)),

@@ -52,6 +52,8 @@ def draw(family, rng):
         return g.small(t.LlamaConfig, **c, **bias, mlp_bias=flag(), rope_parameters=rope(rng, head_dim))
     if family == "mistral":
         return g.small(t.MistralConfig, **c, sliding_window=rng.choice([None, 4]), rope_parameters=rope(rng, head_dim))
+    if family == "ministral":
+        return g.small(t.MinistralConfig, **c, **(windows if flag() else dict(sliding_window=4)), rope_parameters=rope(rng, head_dim))
     if family == "qwen2":
         return g.small(t.Qwen2Config, **c, use_sliding_window=flag(), sliding_window=5, max_window_layers=rng.choice([0, 1, 9]))
     if family == "qwen3":
@@ -114,11 +116,11 @@ def draw_other(family, rng, c):
     more = dict(layer_norm_eps=eps, logit_scale=rng.choice([0.25, 1.0, 1.5]), attention_bias=flag(), rope_parameters=rope(rng, head_dim))
     if family == "cohere":
         return g.small(t.CohereConfig, **c, **more)
-    return g.small(t.Cohere2Config, **c, **more, sliding_window=rng.choice([3, 5, 40]), layer_types=kinds(rng, layers))
+    return g.small(t.Cohere2Config, **c, **more, head_dim=rng.choice([head_dim, 8]), sliding_window=rng.choice([3, 5, 40]), layer_types=kinds(rng, layers))
 
 
 NAMES = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # as make_golden.py has them
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3", "phi3", "gpt_neox",
+FAMILIES = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3", "phi3", "gpt_neox",
             "falcon", "stablelm", "starcoder2", "cohere", "cohere2", "glm", "glm4")
 
 

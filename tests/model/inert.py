@@ -8,7 +8,7 @@ The keys are read from the table inert_of of the source. The check can fail: a k
 import re
 import sys
 
-FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config",
+FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "mistral": "MistralConfig", "ministral": "MinistralConfig", "qwen2": "Qwen2Config",
             "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "olmo2": "Olmo2Config",
             "olmo3": "Olmo3Config",
             "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}

@@ -107,7 +107,6 @@ static const struct {
     { "{" DECODER("stablelm") ",\"qk_layernorm\":true}", "qk_layernorm = true is not implemented" },
     { "{" DECODER("stablelm") ",\"attention_bias\":true}", "attention_bias" },
     { "{" DECODER("cohere") ",\"use_qk_norm\":true}", "use_qk_norm = true is not implemented" },
-    { "{" DECODER("cohere") ",\"head_dim\":16}", "16 columns" },
     { "{" DECODER("cohere2") ",\"sliding_window\":null}", "sliding_window null" },
     { "{" DECODER("starcoder2") ",\"attention_bias\":true}", "attention_bias" },
     { "{" DECODER("glm4") ",\"sliding_window\":4}", "sliding_window" },
@@ -285,12 +284,62 @@ static void random_weights_do_not_depend_on_the_cut(void **state)
     tr_model_close(m);
 }
 
+/* Windows of two layers: 0 is none. */
+static void layers_have_the_windows_of_transformers(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t window[2];
+    } cases[] = {
+        { DECODER("mistral") ",\"sliding_window\":7", { 7, 7 } },
+        { DECODER("mistral") ",\"sliding_window\":7,\"layer_types\":null", { 7, 7 } },
+        { DECODER("mistral") ",\"sliding_window\":7,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+          { 0, 7 } },
+        { DECODER("ministral") ",\"sliding_window\":7,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+          { 7, 0 } },
+        { DECODER("ministral") ",\"sliding_window\":7", { 7, 7 } },
+        { DECODER("smollm3") ",\"sliding_window\":7,\"no_rope_layers\":[0,1],\"use_sliding_window\":true", { 7, 0 } },
+        { DECODER("smollm3") ",\"sliding_window\":7,\"no_rope_layers\":[0,1],\"use_sliding_window\":false", { 0, 0 } },
+        { DECODER("smollm3") ",\"sliding_window\":7,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+          { 0, 7 } },
+    };
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        struct tr_model *m = NULL;
+        char text[512];
+        (void)snprintf(text, sizeof text, "{%s}", cases[i].text);
+        if (open_text(text, &m) != TR_OK)
+            fail_msg("%s", tr_error_text());
+        for (int k = 0; k < 2; k++)
+            if (m->hp.kind[m->hp.kind_of[k]].window != cases[i].window[k])
+                fail_msg("case %zu: layer %d", i, k);
+        tr_model_close(m);
+    }
+}
+
+/* A head need not be hidden_size / num_attention_heads wide. */
+static void heads_of_cohere_have_their_own_size(void **state)
+{
+    struct tr_model *m = NULL;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *text = i ? "{" DECODER("cohere2") ",\"head_dim\":4,\"hidden_act\":\"gelu_python\"}"
+                             : "{" DECODER("cohere") ",\"head_dim\":4,\"hidden_act\":\"gelu_accurate\"}";
+        if (open_text(text, &m) != TR_OK)
+            fail_msg("%s", tr_error_text());
+        assert_int_equal(m->param[tr_model_param(m, "model.layers.1.self_attn.q_proj.weight")].dim[0], 16);
+        tr_model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
         cmocka_unit_test(keys_without_effect_do_not_stop_a_model),
         cmocka_unit_test(llama_rotates_whole_heads),
+        cmocka_unit_test(layers_have_the_windows_of_transformers),
+        cmocka_unit_test(heads_of_cohere_have_their_own_size),
         cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
         cmocka_unit_test(noise_on_embeddings_has_the_size_of_neftune),
         cmocka_unit_test(tied_head_is_the_embedding),
