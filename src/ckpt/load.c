@@ -245,10 +245,10 @@ static enum tr_status check_tied(const struct tr_hf *hf, const struct tr_naming 
 {
     char head[TR_FILE_NAME_MAX], table[TR_FILE_NAME_MAX];
     const char *head_name = tr_naming_file(nm, "lm_head.weight", head);
-    const char *table_name = tr_naming_file(nm, nm->m->param[tr_model_head(nm->m)].name, table);
+    const char *table_name = tr_naming_param(nm, tr_model_head(nm->m), table);
     size_t a, b;
     bool is_same = true;
-    if (nm->m->hp.is_tied && tr_hf_find(hf, head_name, &a) && tr_hf_find(hf, table_name, &b))
+    if ((nm->m->hp.is_tied || nm->m->was_tied) && tr_hf_find(hf, head_name, &a) && tr_hf_find(hf, table_name, &b))
         TR_PASS(tr_load_compare(hf, a, b, buf, &is_same));
     return is_same ? TR_OK
                    : tr_fail(TR_USAGE,

@@ -61,7 +61,9 @@ struct tr_jinja_val tr_jinja_eval_filter(struct tr_jinja_eval *e, const struct t
 {
     struct tr_jinja_args args = eval_args(e, n);
     e->line = n->line;
-    return tr_jinja_call_builtin(e, n->fn, in, &args);
+    if (!n->fn)
+        tr_jinja_fail(e, "unknown %s \"%s\"", n->kind == N_TEST ? "test" : "filter", n->name);
+    return n->fn ? tr_jinja_call_builtin(e, n->fn, in, &args) : (struct tr_jinja_val){ 0 };
 }
 
 struct tr_jinja_val tr_jinja_eval_call(struct tr_jinja_eval *e, const struct tr_jinja_node *n,

@@ -266,10 +266,12 @@ struct tr_jinja_node *tr_jinja_filters(struct tr_jinja_parser *p, struct tr_jinj
         struct tr_jinja_node *n = with1(p, N_FILTER, tr_jinja_cur(p)->line, in);
         const char *name = tr_jinja_expect_name(p);
         const struct tr_jinja_builtin *fn = tr_jinja_filter(name);
-        if (!fn)
+        if (!fn && p->n_ifs == 0)
             tr_jinja_syntax(p, "unknown filter \"%s\"", name);
-        if (p->st == TR_OK)
+        if (p->st == TR_OK) {
             n->fn = fn;
+            n->name = name;
+        }
         if (tr_jinja_is_op(p, "("))
             tr_jinja_call_args(p, n);
         in = n;
@@ -295,10 +297,12 @@ static struct tr_jinja_node *test(struct tr_jinja_parser *p, struct tr_jinja_nod
     struct tr_jinja_node *n = with1(p, N_TEST, line, a);
     const char *name = tr_jinja_expect_name(p);
     const struct tr_jinja_builtin *fn = tr_jinja_test(name);
-    if (!fn)
+    if (!fn && p->n_ifs == 0)
         tr_jinja_syntax(p, "unknown test \"%s\"", name);
-    if (p->st == TR_OK)
+    if (p->st == TR_OK) {
         n->fn = fn;
+        n->name = name;
+    }
     if (tr_jinja_is_op(p, "(")) {
         tr_jinja_call_args(p, n);
     } else if (starts_test_argument(p)) {

@@ -83,7 +83,7 @@ TR_JINJA_FN(f_safe)
     return out;
 }
 
-TR_JINJA_FN(f_escape)
+struct tr_jinja_val tr_jinja_escape(struct tr_jinja_eval *e, struct tr_jinja_val v)
 {
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_str out = { 0 };
@@ -100,6 +100,8 @@ TR_JINJA_FN(f_escape)
         text.s->is_safe = true;
     return text;
 }
+
+TR_JINJA_RETURNS(f_escape, tr_jinja_escape(e, v))
 
 /* str.splitlines has more line breaks than \n. A string that holds one of those is refused. */
 TR_JINJA_FN(f_indent)

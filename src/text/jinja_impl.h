@@ -64,6 +64,8 @@ struct tr_jinja_builtin {
     tr_jinja_builtin_fn *fn;
 };
 
+/* The text with the characters of HTML replaced; one that is |safe stays. The result is safe. */
+struct tr_jinja_val tr_jinja_escape(struct tr_jinja_eval *e, struct tr_jinja_val v);
 const struct tr_jinja_builtin *tr_jinja_filter(const char *name);
 const struct tr_jinja_builtin *tr_jinja_filter_text(const char *name); /* the two halves of the filter table */
 const struct tr_jinja_builtin *tr_jinja_filter_seq(const char *name);

@@ -197,14 +197,20 @@ static struct tr_jinja_val repeat(struct tr_jinja_eval *e, struct tr_jinja_val v
 static struct tr_jinja_val join_values(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja_val b)
 {
     if (a.kind == K_STR) {
-        if (a.s->is_safe || b.s->is_safe)
-            return tr_jinja_fail(e, "+ with a |safe or |escape string is not supported; use ~");
+        bool is_safe = a.s->is_safe || b.s->is_safe; /* then the other one is escaped */
+        if (is_safe) {
+            a = tr_jinja_escape(e, a);
+            b = tr_jinja_escape(e, b);
+        }
         char *p = tr_jinja_get(e, a.s->n + b.s->n);
         if (!p)
             return a;
         memcpy(p, a.s->p, a.s->n);
         memcpy(p + a.s->n, b.s->p, b.s->n);
-        return tr_jinja_str_ref(e, p, a.s->n + b.s->n);
+        struct tr_jinja_val out = tr_jinja_str_ref(e, p, a.s->n + b.s->n);
+        if (e->st == TR_OK && is_safe)
+            out.s->is_safe = true;
+        return out;
     }
     struct tr_jinja_val out = tr_jinja_seq(e, a.kind, a.seq->n + b.seq->n);
     if (!tr_jinja_step(e, out.seq->n / 4))

@@ -240,6 +240,7 @@ static struct tr_jinja_node *parse_if(struct tr_jinja_parser *p, int line)
     struct tr_jinja_node *n = tr_jinja_node(p, N_IF, line);
     struct tr_jinja_list list = { 0 };
     bool more = true;
+    p->n_ifs++;
     while (more && p->st == TR_OK) {
         tr_jinja_list_add(p, &list, tr_jinja_tuple(p, false, NULL));
         tr_jinja_skip_op(p, ":");
@@ -251,6 +252,7 @@ static struct tr_jinja_node *parse_if(struct tr_jinja_parser *p, int line)
         own(p, n, &n->a, block(p, "endif"));
     else
         tr_jinja_next(p);
+    p->n_ifs--;
     tr_jinja_set_list(p, n, &list);
     return n;
 }

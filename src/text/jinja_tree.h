@@ -110,7 +110,7 @@ struct tr_jinja_parser { /* errors are sticky here too: after one, tr_jinja_cur(
     struct tr_jinja *t;
     enum tr_status st;
     size_t at;
-    int depth, n_loops;
+    int depth, n_loops, n_ifs; /* n_ifs: what is around; as in jinja2 a filter in an `if` need not be known */
 };
 const struct tr_jinja_token *tr_jinja_cur(const struct tr_jinja_parser *p);
 void tr_jinja_next(struct tr_jinja_parser *p);

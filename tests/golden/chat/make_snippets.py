@@ -95,6 +95,10 @@ SNIPPETS = r"""
 {{ none | length }}
 {{ s | nofilter }}
 {{ s is notest }}
+{% if none %}{{ s | nofilter }}{{ s is notest }}{% elif t %}ok{% else %}{{ s | nofilter(1) | upper }}{% endif %}
+{% if t %}{{ s | nofilter }}{% endif %}
+{% if s is notest %}x{% endif %}
+{{ ("<b>" | safe) + html + "'" }} {{ html + ("<i>" | safe) }} {{ (html | e) + (html | safe) }} {{ "<" + html }} {{ ("" | safe) + "<" }} {{ (("a" | safe) + "<") | e }}
 {{ nofunc(1) }}
 {% unknown %}
 {% if %}{% endif %}
