@@ -35,7 +35,7 @@ def logits(family, extra):
         small = dict(vocab_size=48, n_positions=32, n_embd=16, n_head=2, n_layer=2, bos_token_id=0, eos_token_id=0)
     if family == "opt":
         small |= dict(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32)
-    if family.startswith("gemma") or family == "smollm3" or family in ("qwen3", "glm", "glm4"):
+    if family.startswith("gemma") or family == "smollm3" or family in ("qwen3", "glm", "glm4", "ministral"):
         small |= dict(head_dim=8)
     config = cls(**{**small, **extra})
     config._attn_implementation = "eager"
