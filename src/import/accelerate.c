@@ -52,6 +52,8 @@ static const struct import_row rows[] = {
     { .key = "machine_rank", TAKEN, .sets = "launch_--node-rank" },
     { .key = "main_process_ip", TAKEN, .sets = "launch_--master-addr" },
     { .key = "main_process_port", TAKEN, .sets = "launch_--master-port" },
+    SAME("tp_config.tp_size", "tp"),
+    IDLE("tp_config.*", "split rules belong to the model's family"),
     IDLE("rdzv_backend same_network main_training_function debug downcast_bf16 enable_cpu_affinity tpu_* command_file commands dynamo_config.* dynamo_* mpirun_config.* ipex_config.* use_xpu ipex* even_batches aws_lambda* quantization_config.* use_stateful_dataloader", "there is nothing to choose"),
     { .key = "gpu_ids", .value = "all", DECIDED, .why = "all of them" },
     { .key = "gpu_ids", DIFFERS, .why = "set CUDA_VISIBLE_DEVICES" },

@@ -223,7 +223,10 @@ static const struct import_row rows[] = {
     IDLE("accelerator_config accelerator_config.* parallelism_config.*", "there is nothing to choose"),
     NOT_ON("fsdp_config parallelism_config", "write what it names as a map in its place"),
 
-    IDLE("do_train do_eval overwrite_output_dir overwrite_cache local_rank local-rank _n_gpu past_index mp_parameters ray_scope use_legacy_prediction_loop", "without effect: an old output is never overwritten"),
+    IDLE("do_train", "train trains"),
+    IDLE("do_eval", "there is an evaluation where there is something to evaluate on"),
+    IDLE("dispatch_batches split_batches sortish_sampler xla gcp_project", "there is nothing to choose"),
+    IDLE("overwrite_output_dir overwrite_cache local_rank local-rank _n_gpu past_index mp_parameters ray_scope use_legacy_prediction_loop", "without effect: an old output is never overwritten"),
     IDLE("dataloader_* remove_unused_columns label_names length_column_name include_inputs_for_metrics include_tokens_per_second include_num_input_tokens_seen", "rows are made before step 0"),
     IDLE("tf32 torch_compile_* torchdynamo jit_mode_eval use_ipex half_precision_backend fp16_backend fp16_opt_level use_liger_kernel liger_kernel_config liger_kernel_config.* attn_implementation use_cache torch_empty_cache_steps use_mps_device tpu_* debug", "kernels are chosen by what was measured"),
     IDLE("gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* activation_checkpointing_kwargs activation_checkpointing_kwargs.*", "a block is computed again as it was"),

@@ -326,7 +326,7 @@ static const struct import_row rows[] = {
     IDLE("fp8_backend fp8_enable_fsdp_float8_all_gather", "products are made by the engine's own kernels"),
     { .key = "rope_scaling", .value = "@on", CANNOT, .why = "config.json of the model says it" },
     SAME("resize_vocab", "resize_vocab"),
-    NOT_ON("add_tokens add_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
+    NOT_ON("add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
     { .key = "tensor_model_parallel_size", TAKEN, .sets = "tp" },
     { .key = "pipeline_model_parallel_size", TAKEN, .sets = "pp" },
     { .key = "context_parallel_size cp_size", TAKEN, .sets = "cp" },
@@ -364,7 +364,7 @@ static const struct import_row rows[] = {
     { .key = "dpo_loss", CANNOT, .why = "there is no such loss of pairs here" },
     { .key = "sft_packing", .value = "@on", DIFFERS, .sets = "packing=bestfit", .why = "records in a row never see each other" },
     { .key = "max_source_length max_target_length", DIFFERS, .why = "cutoff_len is the length of prompt and answer" },
-    NOT_ON("visual_inputs use_mllm_visual", "text only: there are no images here"),
+    NOT_ON("visual_inputs use_mllm_visual train_mm_proj_only", "text only: there are no images here"),
     NOT_ON("name_module_trainable num_layer_trainable num_hidden_layers", "write trainable with patterns of the layers that learn"),
     IDLE("attn include_mfu mfu_* model_capacity reserved_label_len efficient_eos metric lora_bf16_mode lora_fp32_mode repo_id pad_to_multiple_of video_maxlen", "there is nothing to choose"),
 

@@ -350,6 +350,10 @@ test_datasets:
     ("trl simpo", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nloss_type: simpo\nsimpo_gamma: 0.7\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "simpo", "simpo_gamma": 0.7, "beta": 0.1, "rpo_alpha": 1, "learning_rate": 1e-6, "sequence_length": 1024,
       "packing": "none", "recompute": "block", "dtype": "bfloat16"}, [], [], []),
+    ("trl of old", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nuse_liger: true\nlabel_pad_token_id: -100\nis_encoder_decoder: true\nmax_target_length: 64\n"
+                              "model_adapter_name: x\nsplit_batches: false\ndo_eval: true\n"},
+     {"output": "o", "model": "m", "data": ["d"], "learning_rate": 2e-5, "sequence_length": 1024, "packing": "none", "recompute": "block", "dtype": "bfloat16"},
+     ["max_target_length"], ["is_encoder_decoder"], []),
     ("trl cpo", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\ncpo_alpha: 0.5\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "cpo", "beta": 0.2, "rpo_alpha": 0.5, "learning_rate": 1e-6, "sequence_length": 1024,
       "packing": "none", "recompute": "block", "dtype": "bfloat16"}, [], [], []),
