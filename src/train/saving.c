@@ -268,6 +268,7 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     take_best(v, step);
     v->history.best_step = s->best.exists ? s->best.step : -1;
     v->history.best_metric = tr_config_best_of(v->cfg) == TR_BEST_LOSS ? s->best.loss : -s->best.loss;
+    TR_TRY(tr_exec_drain(v->opt.e)); /* an update that fails here is no failure of the save: it ends the run */
     TR_TRY(tr_state_write(s, v->opt.in, &text));
     struct tr_save_job job = { .output = v->cfg->output,
                                .run_id = s->run_id,

@@ -57,6 +57,10 @@ for hit in 4 7 8 9; do
     run 1 there --dtype bfloat16 --offload_optimizer "nvme:$PWD/disk" --resume auto || fail "$(cat run.log)"
     alike bf16 there
 done
+# And no other rank waits for it in a gather of what the update made.
+rm -rf there
+TR_FAIL=step.store:error:6:0 run 2 there --dtype bfloat16 --dp 2 --zero 1 --offload_optimizer "nvme:$PWD/disk" && fail "a store that failed changed nothing"
+grep -q 'failpoint step.store' run.log && ! grep -q 'in checkpoint' run.log || fail "$(cat run.log)"
 rm -rf there
 TR_FAIL=offload.open:error run 1 there --offload_optimizer "nvme:$PWD/disk" && fail "a full disk was not refused"
 grep -q 'does not fit: a rank needs .* in .*/disk, where .* are free' run.log || fail "a full disk: $(cat run.log)"
