@@ -1,5 +1,6 @@
 /* fuzz_adapter.c - any bytes as adapter_config.json: they are refused, or an adapter comes out that decides for every
  * module of a small model and prints to a file that reads back to the same decisions. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "adapter/adapter.h"
@@ -22,12 +23,19 @@ static struct tr_model *model(void)
     return m;
 }
 
-static void same_choice(const struct tr_adapter_choice *c, const struct tr_adapter_choice *d)
+/* A start that is converted and turned back may have a scale that was rounded on the way. */
+static bool is_same(double a, double b, bool is_turned_back)
+{
+    return !(a < b) && !(a > b) ? true : is_turned_back && fabs(a - b) <= 1e-12 * fabs(a);
+}
+
+static void same_choice(const struct tr_adapter_choice *c, const struct tr_adapter_choice *d, bool is_turned_back)
 {
     TR_BUG_ON(c->n != d->n || c->n_targets != d->n_targets || c->n_trained != d->n_trained);
     for (size_t i = 0; i < c->n; i++) {
         const struct tr_adapter_target *a = &c->module[i].target, *b = &d->module[i].target;
-        TR_BUG_ON(a->is_target != b->is_target || a->is_saved != b->is_saved || a->r != b->r || a->scale != b->scale);
+        TR_BUG_ON(a->is_target != b->is_target || a->is_saved != b->is_saved || a->r != b->r);
+        TR_BUG_ON(!is_same(a->scale, b->scale, is_turned_back));
     }
 }
 
@@ -44,8 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             fprintf(stderr, "%s\n%s\n", tr_error_text(), text.p);
             abort();
         }
+        if (tr_adapter_changes_base(a)) /* it is written as PEFT converts it, of twice the rank */
+            TR_BUG_ON(tr_adapter_halve(again, tr_adapter_start_name(a)) != TR_OK);
         TR_BUG_ON(tr_adapter_choose(again, model(), &d) != TR_OK);
-        same_choice(&c, &d);
+        same_choice(&c, &d, tr_adapter_changes_base(a));
     }
     free(c.module);
     free(d.module);
