@@ -270,6 +270,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .offloads_params_to_disk = cfg->offload_param == TR_OFFLOAD_DISK,
         .offload_dir = cfg->offload_optimizer == TR_OFFLOAD_DISK ? cfg->offload_optimizer_dir : cfg->offload_param_dir,
         .offloads_grads = use == TR_USE_TRAIN && cfg->offload_gradients,
+        .updates_on_host = cfg->offload_update == TR_UPDATE_ON_HOST,
         .stows_activations = use == TR_USE_TRAIN && cfg->offload_activations,
         .offload_param_share = use != TR_USE_TRAIN || cfg->offload_param == TR_OFFLOAD_NONE ? 0 : cfg->offload_share,
         .layout = is_alone ? (struct tr_layout){ .data_size = 1, .shard_size = 1 } : layout_of(s),
@@ -306,6 +307,27 @@ static struct tr_legal_query legal_query(const struct tr_config *cfg, const stru
     tr_legal_query_of(cfg, &q);
     tr_legal_add_model(m, &q);
     return q;
+}
+
+/* The host has other kernels than a GPU, whose products of float it does not follow to the bit; and kernels of its own
+ * for what is updated element by element. */
+static enum tr_status check_update_place(const struct tr_setup *s)
+{
+    const struct tr_config *cfg = s->cfg;
+    const char *name = tr_config_word("optim", (int)cfg->optim);
+    for (const struct tr_optim *o = tr_optim_row(cfg->optim); o; o = o->rest)
+        for (int k = 0; k < o->n_phases; k++)
+            if (o->phase[k].is_whole || o->phase[k].sums)
+                return tr_fail(TR_USAGE,
+                               "offload_update cpu: optim %s works on whole matrices, which the device has; use adamw, "
+                               "adamw_8bit, lion, lion_8bit or sgd",
+                               name);
+    if (!s->device->is_host && cfg->reproducible != TR_REPRODUCIBLE_OFF)
+        return tr_fail(TR_USAGE,
+                       "offload_update cpu: the host rounds the last bits of an update otherwise than %s, which "
+                       "reproducible %s does not allow; add --reproducible off, or leave offload_update out",
+                       s->device->name, tr_config_word("reproducible", (int)cfg->reproducible));
+    return TR_OK;
 }
 
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
@@ -438,6 +460,8 @@ static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
     }
     TR_TRY(tr_setup_text(s, a->config));
     TR_TRY(check_legal(s, a->use));
+    if (is_training && cfg->offload_update == TR_UPDATE_ON_HOST)
+        TR_TRY(check_update_place(s));
     if (!a->config)
         TR_TRY(choose_packed(s, is_training));
     struct tr_compile_options opt = compile_options(s, a->use);

@@ -314,6 +314,9 @@ static void check_offload(struct loader *l)
                         c->offload_optimizer_dir, c->offload_param_dir);
     if (c->offload_gradients && why && !c->search && !c->table)
         tr_loader_error(l, "offload_gradients %s", why);
+    if (c->offload_update == TR_UPDATE_ON_HOST && (!c->offload_gradients || c->offload_param != TR_OFFLOAD_CPU))
+        tr_loader_error(l, "offload_update cpu: the host updates what it holds all of; add --offload_optimizer cpu "
+                           "--offload_param cpu --offload_gradients");
 }
 
 static void check_mesh(struct loader *l)

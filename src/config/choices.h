@@ -58,6 +58,8 @@ enum tr_optim_kind {
     TR_OPTIM_MUON,
     TR_OPTIM_ADAFACTOR
 };
+/* Who updates what lives in host memory. */
+enum tr_update_place { TR_UPDATE_ON_DEVICE, TR_UPDATE_ON_HOST };
 enum tr_offload { TR_OFFLOAD_NONE, TR_OFFLOAD_CPU, TR_OFFLOAD_DISK };
 /* The factor on Muon's update of a matrix, by its shape: names and formulas of torch.optim.Muon. */
 enum tr_muon_adjust { TR_MUON_ORIGINAL, TR_MUON_MATCH_RMS_ADAMW, TR_MUON_SPECTRAL_UNCLAMPED, TR_MUON_ADJUSTS };

@@ -105,6 +105,7 @@ struct tr_config {
     enum tr_offload offload_optimizer, offload_param;
     const char *offload_optimizer_dir, *offload_param_dir; /* of TR_OFFLOAD_DISK; one directory where both are */
     bool offload_activations, offload_gradients;
+    enum tr_update_place offload_update;
     double offload_share; /* < 0: as little as fits */
     enum tr_muon_adjust muon_adjust_lr_fn;
     double muon_momentum;

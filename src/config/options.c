@@ -115,6 +115,9 @@ enum tr_status tr_config_add_optim(const char *word, int value)
 static const struct choice offloads[] = {
     { "none", TR_OFFLOAD_NONE }, { "cpu", TR_OFFLOAD_CPU }, { "nvme:DIR", TR_OFFLOAD_DISK }, { NULL, 0 }
 };
+static const struct choice update_places[] = { { "device", TR_UPDATE_ON_DEVICE },
+                                               { "cpu", TR_UPDATE_ON_HOST },
+                                               { NULL, 0 } };
 static const struct choice muon_adjusts[] = { { "original", TR_MUON_ORIGINAL },
                                               { "match_rms_adamw", TR_MUON_MATCH_RMS_ADAMW },
                                               { "spectral_unclamped", TR_MUON_SPECTRAL_UNCLAMPED },
@@ -514,6 +517,7 @@ const struct option tr_options[] = {
     PLACE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, in host memory, or in a file in DIR"),
     PLACE(offload_param, "engine", "", RUN, "none", offloads, "where parameters live: on the device, in host memory, or in a file in DIR (frozen ones), from where each segment's come ahead of their use; those that learn go with offload_optimizer cpu"),
     FLAG(offload_gradients, "engine", "", RUN, "gradients rest in host memory between micro-batches and until the update; with offload_optimizer cpu", false),
+    CHOICE(offload_update, "engine", "", RUN, "device", update_places, "who updates what offload_optimizer, offload_param and offload_gradients keep in host memory: the device, to which it travels, or the host"),
     FLAG(offload_activations, "engine", "", RUN, "inputs of segments rest in host memory between forward and backward; for recompute block", false),
     { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
       .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of what is offloaded that lives on the host; auto = as little as fits" },

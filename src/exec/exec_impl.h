@@ -25,10 +25,11 @@ struct tr_exec {
     bool is_pending;                /* updates of the last step are still to be done */
     enum tr_status failed;          /* of an update, which is not run again; TR_OK: none has */
     char cause[400];                /* its message */
-    bool is_running;                /* actions are running; if not, a caller reads the state between steps */
-    double *norms;                  /* sums of squares of gradients (tr_placement.norm_first) */
-    double norm_scale;              /* square of the loss scale of the gradients behind `norms` */
-    bool has_one_norm;              /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
+    float *step_host;   /* rows of the step buffer, and behind them those of the step before (tr_exec_keep_step) */
+    bool is_running;    /* actions are running; if not, a caller reads the state between steps */
+    double *norms;      /* sums of squares of gradients (tr_placement.norm_first) */
+    double norm_scale;  /* square of the loss scale of the gradients behind `norms` */
+    bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
     double *losses;     /* by micro-batch, of all ranks that read different rows; then the other parts likewise */
     bool joins_updates; /* one launch updates several parameters */
     bool may_record;    /* parts of a step may become recordings of the device (graph.c) */

@@ -109,6 +109,6 @@ char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int ro
 {
     int bucket = e->c->place.param[param].bucket;
     enum tr_arena_id arena = tr_state_arena(&e->c->place, row, bucket);
-    bool is_fetched = arena == TR_A_HOST || arena == TR_A_DISK;
+    bool is_fetched = a->kind == TR_DO_UPDATE && (arena == TR_A_HOST || arena == TR_A_DISK);
     return is_fetched ? e->base[TR_A_OPTIM] + a->state + (at - host_at(e, bucket)) : at;
 }

@@ -96,7 +96,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         n_actions = tr_max64(n_actions, c->schedule[k].n_actions);
     e->posted = calloc((size_t)n_actions + 1, sizeof *e->posted);
     e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
-    if (!e->n_documents || !e->norms || !e->losses || !e->posted)
+    e->step_host = calloc(2 * TR_STEP_COUNT * (size_t)tr_max64(1, c->opt.groups.n), sizeof *e->step_host);
+    if (!e->n_documents || !e->norms || !e->losses || !e->posted || !e->step_host)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
@@ -149,6 +150,7 @@ void tr_exec_close(struct tr_exec *e)
     free(e->norms);
     free(e->losses);
     free(e->posted);
+    free(e->step_host);
     free(e->checked);
     free(e);
 }

@@ -15,18 +15,25 @@ static char *step_row(struct tr_exec *e, int group)
     return e->base[TR_A_WORK] + e->c->memory.step + (size_t)group * TR_STEP_COUNT * sizeof(float);
 }
 
+/* Writes part of a group's row, where kernels of the device and where those of the host read it. */
+static void set_row(struct tr_exec *e, int group, int first, const float *values, size_t n)
+{
+    memcpy(e->step_host + (size_t)group * TR_STEP_COUNT + first, values, n * sizeof *values);
+    tr_device_copy_now(e->dev, step_row(e, group) + (size_t)first * sizeof *values, values, n * sizeof *values);
+}
+
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
 {
     for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++) {
         float row[TR_STEP_COUNT];
         tr_group_values(&e->c->opt.groups, g, values, row);
-        tr_device_copy_now(e->dev, step_row(e, g), row, sizeof row);
+        set_row(e, g, 0, row, TR_STEP_COUNT);
     }
 }
 
 void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value)
 {
-    tr_device_copy_now(e->dev, step_row(e, 0) + (size_t)slot * sizeof value, &value, sizeof value);
+    set_row(e, 0, (int)slot, &value, 1);
 }
 
 /* whole: where the gradients of its bucket are; NULL: in their place. */
@@ -143,7 +150,7 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm) / (float)loss_scale;
     for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++)
-        tr_device_copy_now(e->dev, step_row(e, g) + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+        set_row(e, g, TR_STEP_CLIP, &clip, 1);
     return TR_OK;
 }
 
@@ -176,6 +183,7 @@ void tr_exec_keep_step(struct tr_exec *e)
     size_t n_groups = (size_t)tr_max64(1, e->c->opt.groups.n);
     tr_device_copy(e->dev, TR_STREAM_COMPUTE, work + e->c->memory.step_before, work + e->c->memory.step,
                    n_groups * TR_STEP_COUNT * sizeof(float));
+    memcpy(e->step_host + n_groups * TR_STEP_COUNT, e->step_host, n_groups * TR_STEP_COUNT * sizeof(float));
 }
 
 static const struct tr_optim *optim_of(const struct tr_exec *e, int bucket)
@@ -257,4 +265,28 @@ enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *
         else
             run_phase(e, &o->phase[k], a);
     return st;
+}
+
+/* The same by kernels of the host, on what it holds. */
+enum tr_status tr_run_UPDATE_HOST(struct tr_run *r, const struct tr_action *a)
+{
+    struct tr_exec *e = r->e;
+    const struct tr_optim *o = optim_of(e, a->of);
+    size_t before = (size_t)tr_max64(1, e->c->opt.groups.n);
+    TR_BUG_ON(!e->is_pending);
+    for (int k = 0; k < o->n_phases; k++)
+        for (int i = 0; i < e->c->place.model->n_params; i++) {
+            const struct tr_param_place *p = &e->c->place.param[i];
+            if (p->bucket != a->of || p->n == 0)
+                continue;
+            const struct tr_update_phase *phase = &o->phase[k];
+            struct tr_call c = tr_exec_update_call(e, a, phase->op, i);
+            float *row = e->step_host + (before + (size_t)e->c->place.group_of[i]) * TR_STEP_COUNT;
+            c.in[1] = view_row((char *)row, TR_F32, TR_STEP_COUNT);
+            c.scratch = NULL; /* that of the device; tr_optim_is_of_elements knows that none is needed */
+            (phase->kernel          ? phase->kernel
+             : e->dev->row->is_host ? e->kernel[phase->op]
+                                    : tr_op_cpu_fast(phase->op))(&c);
+        }
+    return TR_OK;
 }

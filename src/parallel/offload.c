@@ -10,7 +10,8 @@
  * buckets hide behind the forwards of earlier ones. Gradients stay where they are until a backward overwrites them,
  * which is later. With ZeRO the new parameters travel to other ranks first, so there the update runs one forward
  * earlier. Where parameters that learn live on the host themselves, they are fetched and stored with their states, and
- * come back as frozen ones do, behind the store.
+ * come back as frozen ones do, behind the store. Where gradients live there too, the host may make the update itself
+ * (offload_update), and nothing is fetched or stored.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -99,6 +100,8 @@ struct offload_pass {
     struct tr_action *update; /* in the order in which they run */
     int *slot, *at;           /* by update: its slot; the position in the list in front of which it runs */
     int n, n_slots, n_done;
+    struct tr_action *there; /* updates that the host makes, likewise */
+    int *there_at, n_there, n_there_done;
     bool gathers; /* zero 1 and 2: every update is followed by a gather of its new parameters */
 };
 
@@ -169,6 +172,19 @@ static void update(struct offload_pass *p)
     fetch(p, k + p->n_slots);
 }
 
+/* The next update that the host makes. Nothing travels for it: gradients of the step before have come, because the host
+ * has waited for their norm, and copies of the new parameters are issued behind it. */
+static void update_there(struct offload_pass *p)
+{
+    const struct tr_schedule *s = p->e.s;
+    struct tr_action *a = tr_emit_new(&p->e, TR_DO_UPDATE_HOST, TR_PART_GRADIENTS, -1, 0);
+    a->of = a->bucket[0] = p->there[p->n_there_done++].of;
+    a->n_buckets = 1;
+    (void)tr_use_add(a, tr_fixed_buffer(s, TR_BUF_HOST, a->of), TR_AS_OTHER, true);
+    (void)tr_use_add(a, tr_fixed_buffer(s, TR_BUF_VALUE, a->of), TR_AS_OTHER, true);
+    (void)tr_use_add(a, tr_fixed_buffer(s, TR_BUF_GRAD, a->of), TR_AS_OTHER, false);
+}
+
 /* An update of states on the host, or the gather behind it. */
 static bool is_offloaded(const struct tr_compiled *c, const struct tr_action *a)
 {
@@ -199,20 +215,34 @@ static int place_of(const struct tr_schedule *s, int bucket, int ahead)
     return -1;
 }
 
-/* Sorts the updates by the place where they run. */
+/* Adds an update to a list that is sorted by the place where they run. */
+static void insert(struct tr_action *update, int *place, int *n, const struct tr_action *a, int at)
+{
+    int k = (*n)++;
+    for (; k > 0 && place[k - 1] > at; k--) {
+        update[k] = update[k - 1];
+        place[k] = place[k - 1];
+    }
+    update[k] = *a;
+    place[k] = at;
+}
+
+static bool is_updated_there(const struct tr_compiled *c, int bucket)
+{
+    return c->opt.updates_on_host && has_value_on_host(&c->place, bucket) && c->place.is_grad_on_host[bucket];
+}
+
 static void find_order(const struct tr_compiled *c, const struct tr_schedule *s, struct offload_pass *p)
 {
     int zero = c->opt.layout.zero;
     for (int i = 0; i < s->n_actions; i++)
         if (is_offloaded(c, &s->action[i]) && s->action[i].kind == TR_DO_UPDATE) {
             int ahead = has_value_on_host(&c->place, s->action[i].of) ? MOST_AHEAD : zero >= 1 ? 2 : 0;
-            int at = place_of(s, s->action[i].of, ahead), k = p->n++;
-            for (; k > 0 && p->at[k - 1] > at; k--) {
-                p->update[k] = p->update[k - 1];
-                p->at[k] = p->at[k - 1];
-            }
-            p->update[k] = s->action[i];
-            p->at[k] = at;
+            int at = place_of(s, s->action[i].of, ahead);
+            if (is_updated_there(c, s->action[i].of))
+                insert(p->there, p->there_at, &p->n_there, &s->action[i], at);
+            else
+                insert(p->update, p->at, &p->n, &s->action[i], at);
         }
     p->gathers = zero == 1 || zero == 2;
     p->n_slots = p->n < SLOTS ? p->n : SLOTS;
@@ -239,14 +269,18 @@ enum tr_status tr_pass_offload(const struct tr_compiled *c, struct tr_schedule *
     struct offload_pass p = { .n = 0 };
     if (!has_offloaded(c, s))
         return TR_OK;
-    p.update = calloc((size_t)s->n_actions, sizeof *p.update);
-    p.slot = calloc(2 * (size_t)s->n_actions, sizeof *p.slot);
+    p.update = calloc(2 * (size_t)s->n_actions, sizeof *p.update);
+    p.slot = calloc(3 * (size_t)s->n_actions, sizeof *p.slot);
     enum tr_status st = p.update && p.slot ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
+        p.there = p.update + s->n_actions;
         p.at = p.slot + s->n_actions;
+        p.there_at = p.at + s->n_actions;
         find_order(c, s, &p);
         tr_emit_begin(&p.e, c, s);
         for (int i = 0; i < p.e.n_from; i++) {
+            while (p.n_there_done < p.n_there && p.there_at[p.n_there_done] <= i)
+                update_there(&p);
             while (p.n_done < p.n && p.at[p.n_done] <= i)
                 update(&p);
             if (!is_offloaded(c, &p.e.from[i]))

@@ -106,6 +106,7 @@ struct tr_compile_options {
     bool offloads_to_disk, offloads_params_to_disk; /* what is offloaded lives in a file in offload_dir */
     const char *offload_dir;
     bool offloads_grads;    /* gradients of buckets whose states live on the host rest there too */
+    bool updates_on_host;   /* the host updates the buckets of which it holds all */
     bool stows_activations; /* inputs of segments rest on the host between forward and backward */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */

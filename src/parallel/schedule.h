@@ -44,6 +44,8 @@
     X(CLIP, "clip", CLIP, "step.clip", HOST)                                                                           \
     /* optimizer on the parameters of a bucket */                                                                      \
     X(UPDATE, "update", UPDATE, "step.update", COMPUTE)                                                                \
+    /* the same on the host, of a bucket whose states, parameters and gradients live there */                          \
+    X(UPDATE_HOST, "update-host", UPDATE, "step.update_host", HOST)                                                    \
     /* optimizer state of a bucket that lives on the host: to a slot on the device, and back */                        \
     X(FETCH, "fetch", UPDATE, "step.fetch", IN)                                                                        \
     X(STORE, "store", UPDATE, "step.store", OUT)                                                                       \
@@ -200,8 +202,9 @@ static inline bool tr_action_has_bucket(const struct tr_action *a, int bucket)
  */
 static inline bool tr_action_is_deferred(const struct tr_action *a)
 {
-    return a->part == TR_PART_GRADIENTS && (a->kind == TR_DO_UPDATE || a->kind == TR_DO_FETCH ||
-                                            a->kind == TR_DO_STORE || (a->kind == TR_DO_GATHER && a->is_first));
+    return a->part == TR_PART_GRADIENTS &&
+           (a->kind == TR_DO_UPDATE || a->kind == TR_DO_UPDATE_HOST || a->kind == TR_DO_FETCH ||
+            a->kind == TR_DO_STORE || (a->kind == TR_DO_GATHER && a->is_first));
 }
 /* Does it end at its own time, so that others wait for it? */
 static inline bool tr_action_is_posted(const struct tr_action *a)

@@ -36,6 +36,24 @@ both 2 --pp 2 --pp_schedule interleaved --pp_chunks 2 --dtype bfloat16
 both 4 --pp 4
 both 2 --dp 2 --reduce_dtype bfloat16 --dtype bfloat16
 
+# The host makes the updates itself.
+device=("${all[@]}") all+=(--offload_update cpu)
+both 1 --eval_data train.jsonl --eval_strategy steps --eval_steps 2
+both 1 "${lean[@]}"
+both 1 --dtype bfloat16 --offload_share 0.5 --max_grad_norm 0.01 --optim lion --adam_beta2 0.99
+both 1 --optim sgd --momentum 0.9 --frozen '*norm*'
+both 2 --dtype bfloat16 --optim adamw_8bit --pp 2 --pp_schedule zb
+both 2 --dp 2 --dtype float16 --optim lion_8bit
+rm -rf a there
+run 1 a "${lean[@]}" && run 1 there "${lean[@]}" "${device[@]}" && rm -rf there/checkpoint-4 there/model*
+run 1 there "${lean[@]}" "${all[@]}" --resume_from_checkpoint || fail "$(cat run.log)"
+alike a there
+rm -rf there
+TR_FAIL=step.update_host:kill:9 run 1 there "${lean[@]}" "${all[@]}" && fail "TR_FAIL=step.update_host did nothing"
+run 1 there "${lean[@]}" "${all[@]}" --resume_from_checkpoint || fail "$(cat run.log)"
+alike a there
+all=("${device[@]}")
+
 # A resume goes from the host to the device and back.
 rm -rf a b there
 run 1 a "${lean[@]}"
@@ -68,6 +86,10 @@ of_gpu=$(awk '$1 ~ /^(params|grads|optim|acts|work|beside)$/ { s += $2 } END { p
 [ "$of_gpu" -lt $((22 << 30)) ] || fail "$of_gpu bytes of the GPU"
 large --offload_optimizer cpu --show schedule "${all[@]}" >schedule.log
 grep -q 'grad-out .*block.1 .*\[out\]' schedule.log && grep -q 'norm .*block.1' schedule.log || fail "no gradients leave"
+large "${all[@]}" --offload_update cpu --reproducible off --show schedule >there.log || fail "$(cat there.log)"
+grep -q 'update-host .*block.1' there.log && ! grep -q 'fetch .*block.1' there.log || fail "states travel to an update on the host"
+large "${all[@]}" --offload_update cpu --reproducible off >there.log
+grep -q '^ *optim ' plan.log && ! grep -q '^ *optim ' there.log || fail "the device keeps room for states: $(cat there.log)"
 "$TRIREME" plan --model model --data train.jsonl --sequence_length 32 "${lean[@]}" "${all[@]}" --threads 1 --json >plan.json
 "$TRIREME" train --model model --data train.jsonl --sequence_length 32 --max_steps 1 "${lean[@]}" "${all[@]}" --threads 1 --output c --quiet >run.log 2>&1 ||
     fail "$(cat run.log)"
@@ -87,3 +109,7 @@ refused 'offload_gradients needs offload_optimizer cpu' --offload_gradients
 refused 'offload_gradients needs zero 0' --dp 2 --zero 2 --offload_gradients --offload_optimizer cpu
 refused 'offload_gradients needs tp 1 and cp 1' --tp 2 --offload_gradients --offload_optimizer cpu
 refused 'offload_gradients does not go with reproducible layout' --reproducible layout --offload_gradients --offload_optimizer cpu
+refused 'offload_update cpu: the host updates what it holds all of; add --offload_optimizer cpu --offload_param cpu --offload_gradients' --offload_update cpu --offload_optimizer cpu
+refused 'offload_update cpu: optim muon works on whole matrices' --offload_update cpu "${all[@]}" --optim muon
+expect 2 large "${all[@]}" --offload_update cpu
+grep -q 'reproducible config does not allow; add --reproducible off' stderr || fail "$(cat stderr)"

@@ -41,6 +41,7 @@ struct layout {
     double offload;        /* share of optimizer state on the host */
     double offload_param;  /* share of frozen parameters there */
     bool offload_grads;    /* gradients rest there too */
+    bool updates_there;    /* and the host makes the update */
     bool to_disk;          /* both live in a file instead */
     bool stows;            /* activations rest there between forward and backward */
     bool is_decoded;       /* they are held in the compute dtype, with the values of packed ones */

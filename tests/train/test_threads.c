@@ -48,6 +48,23 @@ static const struct layout rows[] = {
       .offload_param = 1,
       .offload_grads = true },
     { .pp = 2, .n_micro = 4, .schedule = "zb", .offload = 1, .offload_param = 1, .offload_grads = true },
+    { .dtype = TR_BF16, .n_micro = 3, .offload = 1, .offload_param = 1, .offload_grads = true, .updates_there = true },
+    { .n_micro = 1, .offload = 0.6, .offload_param = 1, .offload_grads = true, .updates_there = true, .stows = true },
+    { .dp = 2,
+      .dtype = TR_BF16,
+      .n_micro = 2,
+      .offload = 1,
+      .offload_param = 1,
+      .offload_grads = true,
+      .updates_there = true },
+    { .pp = 2,
+      .n_micro = 4,
+      .schedule = "zb",
+      .dtype = TR_BF16,
+      .offload = 1,
+      .offload_param = 1,
+      .offload_grads = true,
+      .updates_there = true },
     { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
     { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
     { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
@@ -113,6 +130,7 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     opt.offload_share = k ? l->offload : 0; /* what lives on the host changes no bit either */
     opt.offload_param_share = k ? l->offload_param : 0;
     opt.offloads_grads = k && l->offload_grads;
+    opt.updates_on_host = k && l->updates_there;
     opt.offloads_to_disk = opt.offloads_params_to_disk = l->to_disk;
     opt.offload_dir = "/tmp";
     opt.stows_activations = k && l->stows;
