@@ -122,7 +122,8 @@ static bool has(const struct tr_hf *hf, const char *key)
 
 static bool is_copy(const void *ctx, const char *name)
 {
-    static const char *const wrapped[] = { ".modules_to_save.", ".original_module." };
+    /* of a module that holds others the name of the adapter is left in */
+    static const char *const wrapped[] = { ".modules_to_save.default.", ".modules_to_save.", ".original_module." };
     const struct copies *c = ctx;
     char key[TR_ADAPTER_KEY_MAX];
     for (size_t i = 0; i < TR_COUNT_OF(wrapped); i++) {

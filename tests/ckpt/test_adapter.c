@@ -197,6 +197,8 @@ static void copies_in_the_file_are_left_alone(void **state)
         { BASE "model.embed_tokens.weight", TR_F32, 2, { 11, 8 } },
         { BASE "model.embed_tokens.original_module.weight", TR_F32, 2, { 11, 8 } },
         { BASE "lm_head.weight", TR_F32, 2, { 11, 8 } },
+        { BASE "model.layers.0.mlp.up_proj.bias", TR_F32, 1, { 8 } },
+        { BASE "model.layers.0.mlp.modules_to_save.default.up_proj.bias", TR_F32, 1, { 8 } },
         { ATTN "k_proj.modules_to_save.bias", TR_F32, 1, { 8 } }, /* a copy of nothing */
     };
 #undef ATTN
@@ -211,13 +213,14 @@ static void copies_in_the_file_are_left_alone(void **state)
             must(tr_format(r.m->param[i].name, TR_NAME_MAX, "other.%d.weight", i));
     r.m->hp.is_tied = true;
     add(r.m, "model.layers.0.self_attn.o_proj.bias", 1, 1, 8);
-    write_file(&r, e, 6, 0);
+    add(r.m, "model.layers.0.mlp.up_proj.bias", 1, 1, 8);
+    write_file(&r, e, 8, 0);
     must(tr_check_adapter(r.m, r.dir));
-    write_file(&r, e, 7, 0);
+    write_file(&r, e, 9, 0);
     assert_int_equal(tr_check_adapter(r.m, r.dir), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "0 missing, 1 extra"));
     assert_non_null(strstr(tr_error_text(), "k_proj.modules_to_save.bias"));
-    write_file(&r, e, 6, 1); /* the head is another matrix than the table */
+    write_file(&r, e, 8, 1); /* the head is another matrix than the table */
     must(tr_check_adapter(r.m, r.dir));
     assert_int_equal(tr_load_adapter(&r.store, NULL, r.dir, r.buf), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "lm_head.weight is another matrix than model.embed_tokens.weight"));

@@ -92,9 +92,23 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
 }
 
 /* Gives both models an adapter; everything else is frozen. What is expected of a golden one is in its own file. */
-static inline void rig_adapt(struct rig *r, const struct rig_shape *s)
+static inline void rig_adapt(struct rig *r, struct tr_adapter *a)
+{
+    must(tr_adapt(r->model, a, true));
+    must(tr_adapt(r->logits_model, a, false));
+    tr_adapter_close(a);
+    for (int i = 0; i < r->model->n_params; i++)
+        r->is_frozen[i] = !tr_adapter_learns(r->model, i);
+}
+
+/* The adapter of a shape, and whether it wants a head of its own. NULL: it has none. */
+static inline struct tr_adapter *rig_adapter(struct rig *r, const char *dir, const struct rig_shape *s,
+                                             struct tr_model_options *opt)
 {
     struct tr_adapter *a = NULL;
+    struct tr_model *m = NULL;
+    if (!s->adapter && !s->new_adapter)
+        return NULL;
     if (s->new_adapter) {
         must(tr_adapter_parse(s->new_adapter, strlen(s->new_adapter), "adapter_config.json", &a));
     } else {
@@ -102,11 +116,10 @@ static inline void rig_adapt(struct rig *r, const struct rig_shape *s)
         tr_st_close(r->g.st);
         golden_open_file(&r->g, s->adapter);
     }
-    must(tr_adapt(r->model, a, true));
-    must(tr_adapt(r->logits_model, a, false));
-    tr_adapter_close(a);
-    for (int i = 0; i < r->model->n_params; i++)
-        r->is_frozen[i] = !tr_adapter_learns(r->model, i);
+    must(tr_model_open(dir, opt, &m));
+    must(tr_adapter_unties(a, m, &opt->unties));
+    tr_model_close(m);
+    return a;
 }
 
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
@@ -131,14 +144,15 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .is_dft = shape.is_dft,
                                     .label_smoothing = shape.label_smoothing,
                                     .z_loss = shape.z_loss };
+    struct tr_adapter *adapter = rig_adapter(r, dir, &shape, &opt);
     must(tr_model_open(dir, &opt, &r->model));
     opt.rows = r->g.rows;
     opt.wants_logits = true;
     must(tr_model_open(dir, &opt, &r->logits_model));
     r->is_frozen = calloc(6 * (size_t)r->model->n_params, sizeof *r->is_frozen); /* an adapter adds less than that */
     assert_non_null(r->is_frozen);
-    if (shape.adapter || shape.new_adapter)
-        rig_adapt(r, &shape);
+    if (adapter)
+        rig_adapt(r, adapter);
     struct tr_compile_options c = { .compute_dtype = TR_F32,
                                     .grad_dtype = TR_F32,
                                     .master_dtype = TR_F32,
