@@ -248,3 +248,18 @@ int tr_pool_threads(const struct tr_pool *p)
 {
     return p ? p->n_threads : 1;
 }
+
+void tr_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+int tr_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_us)
+{
+    const struct timespec until = { .tv_sec = until_us / 1000000, .tv_nsec = until_us % 1000000 * 1000 };
+    return pthread_cond_timedwait(cond, lock, &until);
+}

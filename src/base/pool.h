@@ -21,4 +21,9 @@ void tr_pool_run(struct tr_pool *p, int64_t n_tasks, tr_task_fn *fn, void *ctx);
 /* A thread of the library's own: signals are for the program's threads. 0, or errno. */
 int tr_thread_start(pthread_t *out, void *(*body)(void *), void *ctx);
 
+/* A condition whose waits end by the monotonic clock: a step of the wall clock neither ends nor prolongs one. */
+void tr_cond_init(pthread_cond_t *cond);
+/* Waits until the condition is signalled, or tr_clock_us() is until_us: 0 or ETIMEDOUT. */
+int tr_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_us);
+
 #endif

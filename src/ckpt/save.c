@@ -228,7 +228,7 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     sv->s = *s;
     sv->opt = *opt;
     pthread_mutex_init(&sv->mutex, NULL);
-    pthread_cond_init(&sv->cond, NULL);
+    tr_cond_init(&sv->cond);
     TR_TRY(tr_mesh_given(opt->mesh, &sv->own_mesh, &sv->opt.mesh));
     sv->rank = sv->opt.mesh->rank;
     sv->world = sv->opt.mesh->world;

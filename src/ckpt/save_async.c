@@ -159,14 +159,10 @@ static bool is_working(struct tr_saver *sv)
 /* Until the thread has nothing to do, or so long. */
 static void rest(struct tr_saver *sv, int64_t us)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += us * 1000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    int64_t until_us = tr_clock_us() + us;
     pthread_mutex_lock(&sv->mutex);
     if (sv->task != TR_TASK_NONE)
-        (void)pthread_cond_timedwait(&sv->cond, &sv->mutex, &until);
+        (void)tr_cond_wait_until(&sv->cond, &sv->mutex, until_us);
     pthread_mutex_unlock(&sv->mutex);
 }
 

@@ -192,12 +192,8 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
     l->n_free = first_step + (uint64_t)shape->depth;
     l->last_step = last_step;
     l->total_samples = total_samples;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    tr_cond_init(&l->changed);
     int rc = pthread_create(&l->thread, NULL, run, l);
     if (rc != 0) {
         pthread_cond_destroy(&l->changed);
@@ -208,22 +204,9 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
     return TR_OK;
 }
 
-static struct timespec deadline_after(int64_t wait_us)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(wait_us / 1000000);
-    t.tv_nsec += (long)(wait_us % 1000000) * 1000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, int64_t wait_us)
 {
-    struct timespec deadline = deadline_after(wait_us < 0 ? 0 : wait_us);
+    int64_t until_us = tr_clock_us() + tr_max64(wait_us, 0);
     enum tr_status st = TR_OK;
     int rc = 0;
     pthread_mutex_lock(&l->lock);
@@ -231,7 +214,7 @@ enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, i
     l->n_free = l->n_taken + (uint64_t)l->shape.depth;
     pthread_cond_broadcast(&l->changed);
     while (l->n_taken < l->last_step && l->n_taken == l->n_ready && l->failed == TR_OK && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&l->changed, &l->lock, &deadline);
+        rc = tr_cond_wait_until(&l->changed, &l->lock, until_us);
     if (l->n_taken == l->last_step) {
         *out = NULL;
     } else if (l->n_taken < l->n_ready) {

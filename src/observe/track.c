@@ -205,14 +205,9 @@ static void follow(struct tr_track *t, struct tr_events *log, struct tr_metrics 
 /* Waits for the next look at the log. False: the run is over. */
 static bool wait_next(struct tr_track *t)
 {
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_sec += POLL_MS / 1000;
-    at.tv_nsec += POLL_MS % 1000 * 1000000L;
-    at.tv_sec += at.tv_nsec / 1000000000L;
-    at.tv_nsec %= 1000000000L;
+    int64_t until_us = tr_clock_us() + POLL_MS * 1000;
     pthread_mutex_lock(&t->lock);
-    while (!t->is_stopping && pthread_cond_timedwait(&t->changed, &t->lock, &at) == 0) {
+    while (!t->is_stopping && tr_cond_wait_until(&t->changed, &t->lock, until_us) == 0) {
     }
     bool goes_on = !t->is_stopping;
     pthread_mutex_unlock(&t->lock);
@@ -320,7 +315,7 @@ enum tr_status tr_track_open(const struct tr_track_options *opt, const char *eve
     if (!t)
         return tr_fail(TR_NOMEM, "no memory for trackers");
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, NULL);
+    tr_cond_init(&t->changed);
     t->n_sinks = choose(opt, t->sink);
     if (t->n_sinks == 0) {
         release(t);
@@ -351,17 +346,15 @@ out:
 
 bool tr_track_close(struct tr_track *t, struct tr_track_mail *last)
 {
-    struct timespec at;
+    int64_t until_us = tr_clock_us() + CLOSE_WAIT_S * INT64_C(1000000);
     int err = 0;
     if (!t)
         return true;
-    clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_sec += CLOSE_WAIT_S;
     pthread_mutex_lock(&t->lock);
     t->is_stopping = true;
     pthread_cond_broadcast(&t->changed);
     while (!t->is_done && err != ETIMEDOUT)
-        err = pthread_cond_timedwait(&t->changed, &t->lock, &at);
+        err = tr_cond_wait_until(&t->changed, &t->lock, until_us);
     bool is_done = t->is_done;
     pthread_mutex_unlock(&t->lock);
     *last = (struct tr_track_mail){ .text = "" };

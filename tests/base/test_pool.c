@@ -1,5 +1,6 @@
 /* Pool: every task once, results visible to the caller, whatever the number of threads, tasks and sleeps between. */
 #include "base/base.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -129,9 +130,28 @@ static void no_pool_and_bad_counts(void **state)
     tr_pool_close(NULL);
 }
 
+static void a_wait_ends_by_the_monotonic_clock(void **state)
+{
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+    int64_t until_us = tr_clock_us() + 30 * 1000;
+    int rc = 0;
+    (void)state;
+    tr_cond_init(&cond);
+    pthread_mutex_lock(&lock);
+    while (rc == 0) /* it may wake for no reason */
+        rc = tr_cond_wait_until(&cond, &lock, until_us);
+    assert_int_equal(rc, ETIMEDOUT);
+    assert_true(tr_clock_us() >= until_us);
+    assert_int_equal(tr_cond_wait_until(&cond, &lock, until_us - 1000000), ETIMEDOUT); /* it is over already */
+    pthread_mutex_unlock(&lock);
+    pthread_cond_destroy(&cond);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_ends_by_the_monotonic_clock),
         cmocka_unit_test(every_task_runs_once_for_any_thread_count),
         cmocka_unit_test(runs_work_after_workers_fell_asleep),
         cmocka_unit_test(slow_tasks_are_shared_and_waited_for),

@@ -67,6 +67,15 @@ rm -r late/checkpoint-12
 expect 0 train late --max_steps 12 --resume_from_checkpoint auto --eval_steps 0
 read_back late
 
+# A wall clock that is set back stops no tracker: what the metrics file has moves on with the run. (Not under sanitizers, which come first.)
+if [ -z "${TR_SANITIZED:-}" ] && "${CC:-cc}" -O1 -shared -fPIC -o wall_clock.so "$source_dir/tests/cli/wall_clock.c" 2>/dev/null; then
+    TR_FAIL=train.before_step:delay4000:4 LD_PRELOAD=$PWD/wall_clock.so "$TRIREME" train --model model --data train.jsonl --output back --sequence_length 32 \
+        --per_device_train_batch_size 2 --max_steps 4 --threads 1 --quiet --metrics_file back.prom >back.log 2>&1 &
+    for _ in $(seq 100); do grep -qs '^trireme_step 3$' back.prom && break || sleep 0.05; done
+    grep -q '^trireme_step 3$' back.prom || fail "a clock that was set back stops the metrics file: $(cat back.prom)"
+    wait $! || fail "$(cat back.log)"
+fi
+
 # Trackers that cannot be written.
 : >file
 expect 0 env WANDB_DIR="$PWD/file" TRACKIO_DIR="$PWD/file" "$TRIREME" train --model model --data train.jsonl --output lost --sequence_length 32 \
