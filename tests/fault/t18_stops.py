@@ -7,6 +7,15 @@ UNUSED = [signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, sign
 KINDS = ["alone", "one node", "two nodes"]
 if not os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
     KINDS.remove("two nodes")
+# What a job does beside plain steps. Where a step is rare the stop mostly comes in something else.
+WORK = {"plain": ["--data", "train.jsonl", "--data_proof", "none"],
+        "proof": ["--data", "train.jsonl", "--data_proof", "full"],
+        "stream": ["--data", "part1.jsonl", "--data", "part2.jsonl", "--streaming", "true", "--data_proof", "none"],
+        "evaluation": ["--data", "train.jsonl", "--data_proof", "none", "--eval_data", "a=part1.jsonl", "--eval_data", "b=part2.jsonl", "--eval_choices", "choices.jsonl",
+                       "--sample_prompts", "asks.jsonl", "--max_new_tokens", "24", "--eval_steps", "2", "--save_strategy", "best", "--load_best_model_at_end"],
+        "reference": ["--data", "prefs.jsonl", "--task", "dpo", "--per_device_eval_batch_size", "1", "--data_proof", "none"],
+        "disk": ["--data", "train.jsonl", "--offload_optimizer", "nvme:disk", "--data_proof", "none"],
+        "slow saves": ["--data", "train.jsonl", "--data_proof", "none", "--async_save", "on", "--verify_restore", "--report_to", "tensorboard,wandb", "--grad_norm_steps", "1"]}
 for stop in STOPS:  # a shell that runs us in the background ignores SIGINT, and nohup SIGHUP, which our jobs would inherit
     if signal.getsignal(stop) == signal.SIG_IGN:
         signal.signal(stop, signal.default_int_handler)
@@ -56,9 +65,9 @@ class Job:
         self.dice, self.out = random.Random(seed * 1000003 + i), f"run-{i}"
         self.kind, self.log = KINDS[i % len(KINDS)], tempfile.TemporaryFile()
         self.signals = STOPS[i // len(KINDS) % 4], STOPS[i // len(KINDS) // 4 % 4] if n_jobs >= 48 else self.dice.choice(STOPS)
-        train = ["train", "--model", "model", "--data", "train.jsonl", "--sequence_length", "32", "--per_device_train_batch_size", "1",
-                 "--max_steps", "1000000", "--save_steps", "7", "--save_total_limit", "2", "--threads", "1", "--data_proof", "none",
-                 "--quiet", "--output", self.out]
+        self.work = "plain" if planted else self.dice.choice(list(WORK))
+        train = ["train", "--model", "model", "--sequence_length", "32", "--per_device_train_batch_size", "1", "--max_steps", "1000000",
+                 "--save_steps", "7", "--save_total_limit", "2", "--threads", "1", "--quiet", "--output", self.out, *WORK[self.work]]
         port = 20000 + (os.getpid() * 7 + i) % 20000
         node = lambda r: [TRIREME, "launch", "--nnodes", "2", "--node-rank", str(r), "--rdzv", f"127.0.0.1:{port}", *train]
         self.commands = {"alone": [[TRIREME, *train]], "one node": [[TRIREME, "launch", "--nproc-per-node", "2", *train]],
@@ -77,7 +86,7 @@ class Job:
         everyone = [t.pid for t in self.tops] + self.ranks
         target = [self.tops[0].pid] if planted else self.dice.choice([[p] for p in everyone] + [everyone] * 2)
         is_training = made(self.out) > 0
-        self.what = f"seed {seed}, {self.kind}, {self.signals[0].name} then {self.signals[1].name} to {len(target)} of {len(everyone)} processes"
+        self.what = f"seed {seed}, job {self.out}, {self.kind}, {self.work}, {self.signals[0].name} then {self.signals[1].name} to {len(target)} of {len(everyone)} processes"
         if is_training and self.dice.random() < 0.3:
             for p in target:
                 send(p, self.dice.choice(UNUSED))
@@ -108,6 +117,8 @@ class Job:
             for t in left:
                 time.sleep(0.5)
                 send(t.pid, signal.SIGTERM)
+        left_over = glob.glob("disk/*") + [n for n in glob.glob(f"{self.out}/**", recursive=True, include_hidden=True) if ".tmp-" in n and "/.cache/" not in n]
+        assert not left_over, f"left behind: {left_over}"
         alive = [p for p in self.ranks if os.path.exists(f"/proc/{p}")]
         assert not alive, f"left behind: {alive}"
         return codes
@@ -131,5 +142,5 @@ for i in range(n_jobs):
     for code in codes:
         counts[code] = counts.get(code, 0) + 1
     shutil.rmtree(job.out, ignore_errors=True)
-print(f"T18 seed {seed}: {n_jobs} jobs, {n_training} stopped in the training, exit codes "
+print(f"T18 seed {seed}: {n_jobs} jobs of {len(WORK)} kinds of work, {n_training} stopped in the training, exit codes "
       f"{', '.join(f'{c}: {n}' for c, n in sorted(counts.items()))}; 0 lies")
