@@ -8,6 +8,10 @@ static const char advice[] =
     "lower --max_new_tokens or --per_device_eval_batch_size, share the model with --tp or --pp, "
     "or hold the weights in fewer bits with --load_in_4bit";
 
+static const char advice_of_proof[] = "what is written is compared with the model as it runs: use a host with more "
+                                      "memory, or ckpt export --rows 0, which "
+                                      "compares nothing";
+
 struct tr_generator {
     struct tr_engine g;
     struct tr_decoder *d;
@@ -33,7 +37,7 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
     if (!g)
         return tr_fail(TR_NOMEM, "generate: out of memory");
     TR_TRY(tr_setup_open_text(cfg, &shape, weights ? weights->model->config : NULL, &s));
-    TR_TRY(tr_engine_open(s, advice, &g->g));
+    TR_TRY(tr_engine_open(s, wants_each ? advice_of_proof : advice, &g->g));
     TR_TRY(load(&g->g, weights));
     TR_TRY(tr_decoder_open(g->g.e, s, tok, &g->d));
 out:

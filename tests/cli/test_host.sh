@@ -94,6 +94,10 @@ many=(--max_steps 1 --train_batch_size 4096 --per_device_train_batch_size 4096)
 if (ulimit -v 1000000 && "$TRIREME" --version) >/dev/null 2>&1; then
     (ulimit -v 300000 && expect 2 "$TRIREME" train "${options[@]}" "${many[@]}" --output big)
     grep -q 'ulimit -v leaves .*(raise it)' stderr || fail "ulimit -v: $(cat stderr)"
+    # A proof that does not fit has remedies of its own.
+    (ulimit -v 60000 && "$TRIREME" ckpt export clean --to hf --output proven) >proven.log 2>&1 && fail "60 MB are enough for a proof"
+    grep -q 'does not fit: .*or ckpt export --rows 0' proven.log && [ ! -e proven ] || fail "$(cat proven.log)"
+    (ulimit -v 60000 && "$TRIREME" ckpt export clean --to hf --rows 0 --output proven) >proven.log 2>&1 || fail "$(cat proven.log)"
     # Memory that is refused after all, as a GPU or a host without overcommit does: the same answer.
     TR_FAIL=train.has_joined:delay1500 "$TRIREME" train "${options[@]}" --output refused >refused.log 2>&1 &
     for _ in $(seq 300); do [ -e refused ] && break || sleep 0.01; done
