@@ -198,8 +198,12 @@ struct rewrite {
 static enum tr_status verify_checkpoint(const char *dir)
 {
     char path[TR_PATH_MAX];
-    enum tr_status st = tr_path_join(path, dir, "trireme");
-    return st == TR_OK && tr_dir_exists(path) ? tr_ckpt_verify(dir, NULL, NULL) : st;
+    TR_PASS(tr_path_join(path, dir, "trireme"));
+    if (!tr_dir_exists(path))
+        return TR_OK;
+    return tr_dir_has(path, "manifest.json")
+               ? tr_ckpt_verify(dir, NULL, NULL)
+               : tr_fail(TR_USAGE, "%s is neither a checkpoint, which has trireme/manifest.json, nor an adapter", dir);
 }
 
 /* The adapter, and the texts beside it as they are. */

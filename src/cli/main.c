@@ -123,7 +123,7 @@ static int exit_code(enum tr_status st)
 
 static int report(enum tr_status st)
 {
-    char shown[4096]; /* names and contents of files are in the text: a terminal must not obey them */
+    char shown[32 << 10]; /* names and contents of files are in the text: a terminal must not obey them */
     if (st != TR_OK && st != TR_NO)
         fprintf(stderr, "trireme: %s\n", tr_escape_lines(tr_error_text(), shown, sizeof shown));
     return exit_code(st);

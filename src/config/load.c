@@ -7,10 +7,17 @@
 
 #include <stdarg.h>
 
+/* How many errors are kept as text. No more are shown, and the nearest name of a key that is unknown takes longest. */
+enum { KEPT_ERRORS = 100 };
+
 void tr_loader_error(struct loader *l, const char *fmt, ...)
 {
     char line[1024];
     va_list ap;
+    if (l->n_errors >= KEPT_ERRORS) {
+        l->n_errors++;
+        return;
+    }
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
@@ -75,7 +82,8 @@ static void fail_unknown(struct loader *l, const struct given *g)
     char near[64], place[WHERE_MAX];
     enum tr_verb verb = l->c->pub.verb;
     const char *dot = strrchr(g->key, '.'), *name = dot != NULL ? dot + 1 : g->key;
-    const char *hint = tr_hint_find(name), *best = nearest(verb, name, near, sizeof near);
+    bool is_kept = l->n_errors < KEPT_ERRORS;
+    const char *hint = tr_hint_find(name), *best = is_kept ? nearest(verb, name, near, sizeof near) : NULL;
     place_of(g, place);
     if (hint != NULL)
         tr_loader_error(l, "%s: no such option; %s", place, hint);
@@ -198,7 +206,7 @@ static enum tr_status fail_all(const struct loader *l)
 {
     tr_fail(TR_USAGE, "%s", l->errors.p != NULL ? l->errors.p : "");
     size_t n_fit = strlen(tr_error_text());
-    if (n_fit >= l->errors.n || n_fit < 64)
+    if ((n_fit >= l->errors.n && l->n_errors <= KEPT_ERRORS) || n_fit < 64)
         return TR_USAGE;
     size_t n_shown = 1;
     n_fit -= 40; /* room for the last line */

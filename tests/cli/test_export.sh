@@ -155,6 +155,10 @@ if mount -t tmpfs -o size=64m tmpfs mounted 2>/dev/null; then
     [ -e mounted/config.json ] || fail "no model in what is mounted"
 fi
 
+cp -r lora torn && rm torn/adapter_config.json
+expect 2 "$TRIREME" ckpt export torn --to vllm --output left
+grep -q 'torn is neither a checkpoint, .* nor an adapter' stderr || fail "$(cat stderr)"
+
 # ---- Ctrl-C, and what a scheduler sends: the program ends by the signal, and no half of a directory stays ----
 python3 - "$TRIREME" <<'PY' || fail "an export that is stopped"
 import glob, os, signal, subprocess, sys, time
