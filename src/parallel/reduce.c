@@ -22,8 +22,9 @@ struct leaving {
 struct reduce_pass {
     struct tr_emit e;
     int grad_zero;
-    int *whole;              /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
-    int *n_split;            /* by bucket: backwards whose input part is done and whose weight part is not */
+    int *last_of_step, *last_of_micro; /* by bucket, and by micro-batch: the last backward that adds to its gradients */
+    int *whole;                        /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
+    int *n_split;                      /* by bucket: backwards whose input part is done and whose weight part is not */
     bool *is_touched;        /* by parameter: its gradient already holds a sum of this step, or of this reduction */
     bool *is_summed;         /* by bucket: its shard of gradients already holds a sum of this step */
     int reducing;            /* slot of the gradients that are being reduced, -1: none */
@@ -37,16 +38,25 @@ static bool is_backward(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_FORWARD;
 }
 
+static int *last_at(const struct reduce_pass *p, int bucket, int micro)
+{
+    return &p->last_of_micro[(size_t)bucket * (size_t)p->e.c->opt.n_micro + (size_t)micro];
+}
+
 /* Is action i the last backward that adds to the gradients of the bucket, in its micro-batch or (whole_step) in the
  * step? */
 static bool is_last_touch(const struct reduce_pass *p, int i, int bucket, bool whole_step)
 {
-    for (int k = i + 1; k < p->e.n_from; k++) {
-        const struct tr_action *a = &p->e.from[k];
-        if (is_backward(a) && tr_action_has_bucket(a, bucket) && (whole_step || a->micro == p->e.from[i].micro))
-            return false;
+    return (whole_step ? p->last_of_step[bucket] : *last_at(p, bucket, p->e.from[i].micro)) == i;
+}
+
+static void find_last_touches(struct reduce_pass *p)
+{
+    for (int i = 0; i < p->e.n_from; i++) {
+        const struct tr_action *a = &p->e.from[i];
+        for (int k = 0; is_backward(a) && k < a->n_buckets; k++)
+            p->last_of_step[a->bucket[k]] = *last_at(p, a->bucket[k], a->micro) = i;
     }
-    return true;
 }
 
 /* Have its whole gradients a slot for a time? */
@@ -268,7 +278,8 @@ enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s
     struct reduce_pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .reducing = -1 };
     if (s->purpose != TR_FOR_TRAIN)
         return TR_OK;
-    int *mem = calloc(2 * (size_t)c->place.n_buckets, sizeof *mem);
+    size_t n_buckets = (size_t)c->place.n_buckets;
+    int *mem = calloc((3 + (size_t)c->opt.n_micro) * n_buckets, sizeof *mem);
     p.is_touched = calloc((size_t)c->place.model->n_params + 1, sizeof *p.is_touched);
     p.is_summed = calloc((size_t)c->place.n_buckets, sizeof *p.is_summed);
     p.leaving = calloc((size_t)c->place.n_buckets, sizeof *p.leaving);
@@ -276,10 +287,13 @@ enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s
         mem && p.is_touched && p.is_summed && p.leaving ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
         p.whole = mem;
-        p.n_split = mem + c->place.n_buckets;
+        p.n_split = p.whole + n_buckets;
+        p.last_of_step = p.n_split + n_buckets;
+        p.last_of_micro = p.last_of_step + n_buckets;
         for (int i = 0; i < c->place.n_buckets; i++)
             p.whole[i] = -1;
         tr_emit_begin(&p.e, c, s);
+        find_last_touches(&p);
         for (int i = 0; i < p.e.n_from; i++)
             if (is_backward(&p.e.from[i])) {
                 pass_backward(&p, i);
