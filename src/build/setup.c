@@ -398,6 +398,17 @@ static enum tr_status open_training(struct tr_setup *s)
     return add_loraplus(s);
 }
 
+/* A run that trains splits its evaluation batches too. */
+static enum tr_status check_legal_eval(const struct tr_setup *s, struct tr_legal_query q)
+{
+    if (!s->model || !s->eval_model)
+        return TR_OK;
+    q.train_batch_size = 0;
+    q.micro_rows = s->eval_model->n_tokens / s->eval_model->sequence_length;
+    enum tr_status st = tr_legal_check(&q);
+    return st == TR_OK ? st : tr_fail_at(st, "per_device_eval_batch_size %" PRId64 ": ", q.micro_rows);
+}
+
 /* The mesh against the model with the batch that its axes split. */
 static enum tr_status check_legal(const struct tr_setup *s, enum tr_use use)
 {
@@ -414,7 +425,8 @@ static enum tr_status check_legal(const struct tr_setup *s, enum tr_use use)
         q.cp = 1;
         q.sp = false;
     }
-    return tr_legal_check(&q);
+    TR_PASS(tr_legal_check(&q));
+    return check_legal_eval(s, q);
 }
 
 static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)

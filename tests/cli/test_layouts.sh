@@ -142,6 +142,12 @@ run = {e["rank"]: e["reserved_bytes"] for e in map(json.loads, open("odd-tp/even
 assert len(run) == 4 and run == plan, (run, plan)
 PY
 
+# An evaluation batch whose tokens sequence parallel cannot split is refused, and not met in the tensor pass.
+odd_rows=(--model model --data train.jsonl --eval_data valid.jsonl --sequence_length 31 --tp 2 --sp --per_device_train_batch_size 2 --quiet)
+expect 0 "$TRIREME" plan "${odd_rows[@]}" --per_device_eval_batch_size 4
+expect 2 "$TRIREME" plan "${odd_rows[@]}" --per_device_eval_batch_size 3
+grep -q 'per_device_eval_batch_size 3: tp 2: with sp, tp divides the tokens of a micro-batch / cp, which is 93' stderr || fail "$(cat stderr)"
+
 # What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json
 bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$@" --json | python3 -c \
