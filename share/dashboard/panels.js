@@ -188,8 +188,9 @@ function timeline(host, r) {
   const length = Math.max(end(t.measured), end(t.predicted)), seen = new Set();
   // one scale for both, unless one of them would be a dot on it
   const own = Math.min(end(t.measured), end(t.predicted)) * 4 < length;
-  const draw = (title, spans) => spans.length ? T.spans(host, title + ', ' + T.seconds(end(spans)), spans, own ? end(spans) : length).forEach(k => seen.add(k)) : null;
-  draw(r.layout && r.layout.pp > 1 ? 'predicted, a row a stage' : 'predicted', t.predicted);
+  const draw = (title, spans, step) => spans.length ? T.spans(host, title + ', ' + T.seconds(end(spans)) + (step > 1.01 * end(spans) ? ' of a step of ' + T.seconds(step) : ''),
+    spans, own ? end(spans) : length).forEach(k => seen.add(k)) : null;
+  draw(r.layout && r.layout.pp > 1 ? 'predicted, a row a stage' : 'predicted', t.predicted, t.step_s); // a step has costs beside its actions
   draw('measured', t.measured);
   if (!t.predicted.length) host.append(T.el('p', {class: 'note'}, 'not predicted: --machine with a name of plan --machine list does'));
   if (!t.measured.length) host.append(T.el('p', {class: 'note'}, 'not measured: --profile STEP does'));

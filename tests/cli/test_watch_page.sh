@@ -86,6 +86,10 @@ with open("many/events.jsonl", "w") as f:
 for r in range(64):
     page_of_rank("many", r, 64, 3e5 if r == 17 else 1e5)
 os.symlink("many", "a-run-with-a-name-that-is-far-longer-than-the-screen-of-any-phone-is-wide")
+os.makedirs("pipe")
+with open("pipe/events.jsonl", "w") as f:
+    f.write(event("layout", tp=1, pp=2, chunks=1, cp=1, dp=1, ep=1, zero=0, shard=0, seq=64, micro=2, **{"global": 8}, param_bytes=4, grad_bytes=4, state_bytes=8, gather_bytes=4, layers=4, hidden=32, heads=4,
+                  kv_heads=4, head_dim=8, ffn=64, vocab=264, gated=True, tied=False, sp=False, sync_last=False, number=0, keep=0, schedule="1f1b", machine="H100", step_s=0.002) + step(1, 9))
 os.makedirs("million")
 with open("million/events.jsonl", "w") as f:
     f.write(event("config", total_steps=N, options={}))
@@ -208,6 +212,13 @@ try:
     for all, want in (([50000, 100000, 150000], ["50 K", "100 K", "150 K"]), ([0, 5000], ["0", "5,000"]), ([1000100, 1000200], ["1.0001 M", "1.0002 M"])):
         if (labels := browser.run(f"T.steps({all})")) != want:
             sys.exit(str(labels))
+    well(url)
+    # a step that was predicted: its two stages, and what it takes beside their actions
+    url = serve("pipe")
+    browser.open(url)
+    has("#panel-timeline", "predicted, a row a stage, ", " of a step of ", "forward", "backward", "not measured")
+    if browser.run("document.querySelectorAll('#panel-timeline svg rect').length") < 16:
+        sys.exit("not every micro-batch of both stages is drawn")
     well(url)
     # 64 ranks, one of them slow
     url = serve("many")
