@@ -111,12 +111,12 @@ void tr_record_root(struct launch_job *j, int exit_code)
     char how[256];
     static const char name[] = "TORCHELASTIC_ERROR_FILE=";
     tr_ended_how(j, j->root, how, sizeof how);
+    bool is_stop = tr_hang_is_stop(j, j->root); /* no fault, and the run has logged it */
     /* A run that was refused before it made its output directory must leave none. */
-    if (j->l->output && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
+    if (j->l->output && !is_stop && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
         write_error(j, how);
         write_flight(j);
-        if (!tr_hang_is_stop(j, j->root)) /* that is no fault, and the run has logged it */
-            tr_record_event(j, j->root->rank, "run", "launch", how);
+        tr_record_event(j, j->root->rank, "run", "launch", how);
     }
     for (char *const *e = j->l->envp; e && *e; e++)
         if (strncmp(*e, name, sizeof name - 1) == 0 && (*e)[sizeof name - 1])

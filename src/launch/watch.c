@@ -154,6 +154,8 @@ static void report_root(struct launch_job *j)
 {
     char how[256], log[TR_PATH_MAX + 64] = "";
     const struct rank *r = j->root;
+    if (tr_hang_is_stop(j, r)) /* it has said so itself */
+        return;
     if (r->log.fd >= 0 || (j->log_dir[0] && r->code != TR_EXIT_USAGE)) /* a run that was refused may leave no log */
         snprintf(log, sizeof log, "; its output is in %s/" TR_NAME_OF_RANK ".log", j->log_dir, r->rank);
     tr_report(j, "rank %d (pid %d) %s%s", r->rank, (int)r->pid, tr_ended_how(j, r, how, sizeof how), log);

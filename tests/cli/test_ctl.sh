@@ -106,6 +106,8 @@ wait "$pid" || code=$?
 [ "$code" = 78 ] || fail "a stop by request ends with $code, want 78: $(cat four.log)"
 [ "$(state)" = stopped ] || fail "watch says of a stopped run: $(state)"
 grep '"event":"fault".*"action":"launch"' four/events.jsonl && fail "a stop by request is a fault"
+[ ! -e four/errors ] || fail "a stop by request leaves $(ls four/errors)"
+! grep 'exit code 78' four.log || fail "a stop by request is reported as a failure"
 "$TRIREME" watch four --json | python3 -c 'import json, sys; assert [r["state"] for r in json.load(sys.stdin)["ranks"]] == ["done"] * 4' || fail "$("$TRIREME" watch four --plain)"
 expect 2 "$TRIREME" ctl four save
 grep -q 'no run takes requests' stderr || fail "a run that has ended: $(cat stderr)"
