@@ -219,7 +219,8 @@ T.heat = function (host, step, rows) {
   for (let i = 0; i < 60; i++) { rc.fillStyle = 'rgb(' + T.heatColor(i / 59) + ')'; rc.fillRect(i, 0, 1, 1); }
   host.append(T.el('div', {class: 'heat'}, names, canvas,
     T.el('div', {class: 'under'}, T.el('span', {}, 'step ' + T.whole(step[0])), told, T.el('span', {}, T.whole(step[step.length - 1])))),
-    T.el('ul', {class: 'legend'}, T.el('li', {}, T.number(lo), ramp, T.number(hi))));
+    T.el('ul', {class: 'legend'}, T.el('li', {}, T.number(lo), ramp, T.number(hi)),
+      rows.some(r => r.norm.includes(0)) ? T.el('li', {}, T.el('span', {class: 'key', css: {background: 'rgb(128, 128, 128)'}}), 'no gradient') : null));
 };
 
 const kinds = [[/^wait/, 'wait', 'var(--bad)'], [/^forward/, 'forward', 'var(--c0)'], [/^backward: w|^backward-w/, 'backward, weights', 'var(--c4)'],

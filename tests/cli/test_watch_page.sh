@@ -57,7 +57,7 @@ with open("done/events.jsonl", "w") as f:
             + event("end", status="done", steps=60, tokens=61440, seconds=21.4))
 with open("done/grad_norms.jsonl", "w") as f:
     for i in range(2, 61, 2):
-        f.write(json.dumps({"step": i, "norms": {f"model.layers.{k}.w": (1 + k) / i for k in range(4)}}) + "\n")
+        f.write(json.dumps({"step": i, "norms": {"model.embed_tokens.weight": 0, **{f"model.layers.{k}.w": (1 + k) / i for k in range(4)}}}) + "\n")
 open("done/logs/rank-0000.log", "w").write("the last line of rank 0\n" + EVIL + "\n")
 evil = "evil " + EVIL.replace("/", "")
 os.makedirs(f"{evil}/errors")
@@ -135,7 +135,7 @@ try:
     has("#panel-loss", "done", "eval", "2.5", "eval code", "3.25")
     has("#panel-speed", "3.41 K")                 # planned: 1024 tokens in 0.3 s
     has("#panel-memory", "3.00 MiB", "params", "2.00 MiB")
-    has("#panel-heat", "layer 0", "layer 3")
+    has("#panel-heat", "embed_tokens", "layer 0", "layer 3", "no gradient")
     has("#panel-checkpoints", "60", "18.60 MiB", "100 ms", "verified")
     has("#panel-faults", "no faults")
     has("#panel-logs", "the last line of rank 0", "\\x1b]0;t\\x07\\u202egnp.exe</script>")
