@@ -49,7 +49,7 @@ if path == "/healthz":
 PY
 port_of() {
     for _ in $(seq 200); do
-        port=$(sed -n 's/.*probes at http:\/\/127.0.0.1:\([0-9]*\)\/livez.*/\1/p' "$1")
+        port=$(sed -n 's/.*probes at http:\/\/127.0.0.1:\([0-9]*\)\/livez.*/\1/p' "$1" 2>/dev/null || true) # a busy machine makes it later
         [ -z "$port" ] || return 0
         sleep 0.05
     done
