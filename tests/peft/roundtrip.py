@@ -278,6 +278,10 @@ def keep(root, golden, base, adapters, number):
         batch = safetensors.torch.load_file(golden / "golden.safetensors")
         with float32_is(torch.float64):
             found = reference(model, batch, families().get(golden.name, {}).get("names", {}))
+        sizes = [x.abs().max().item() for k, x in found.items() if k.startswith("grad.")]
+        if min(sizes) < 1e-9 * max(sizes):  # zero but for rounding (a bias of k, a token that the batch has not): nothing to compare with
+            shutil.rmtree(case)
+            continue
         safetensors.torch.save_file(found, case / "golden.safetensors")
 
 
