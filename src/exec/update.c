@@ -283,7 +283,7 @@ enum tr_status tr_run_UPDATE_HOST(struct tr_run *r, const struct tr_action *a)
             struct tr_call c = tr_exec_update_call(e, a, phase->op, i);
             float *row = e->step_host + (before + (size_t)e->c->place.group_of[i]) * TR_STEP_COUNT;
             c.in[1] = view_row((char *)row, TR_F32, TR_STEP_COUNT);
-            c.scratch = NULL; /* that of the device; tr_optim_is_of_elements knows that none is needed */
+            c.scratch = NULL; /* that of the device; what is updated element by element needs none */
             (phase->kernel          ? phase->kernel
              : e->dev->row->is_host ? e->kernel[phase->op]
                                     : tr_op_cpu_fast(phase->op))(&c);
