@@ -43,8 +43,7 @@ static bool is_filled(const unsigned char *p, size_t n, int from)
     return true;
 }
 
-/* Microseconds since start. What the clock sees nothing of took one: rates are the least there were, so never infinite.
- */
+/* Microseconds since start; at least one, so that a coarse clock makes no rate infinite. */
 static double us_since(int64_t start)
 {
     int64_t us = tr_clock_us() - start;

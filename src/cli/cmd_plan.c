@@ -73,7 +73,7 @@ out:
 static void add_remedies(const struct tr_setup *s, const struct tr_forecast_query *query, double room_bytes,
                          struct tr_str *out)
 {
-    uint64_t bytes = (uint64_t)fmax(0, room_bytes - query->impl->library_bytes);
+    uint64_t bytes = (uint64_t)fmax(0, room_bytes - tr_library_bytes(query));
     bool is_host = query->machine->is_shared;
     tr_remedies_text(s, &(struct tr_room){ is_host ? bytes : UINT64_MAX, is_host ? UINT64_MAX : bytes }, out);
     tr_str_addf(out, "\nplan --search --objective fewest says how many chips it takes as it is\n");
@@ -85,14 +85,14 @@ static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_setup
 {
     struct tr_search_query q;
     struct tr_str changes = { 0 };
-    tr_search_query_of(cfg, s->compiled->place.model, query->machine, query->tp * query->pp * query->cp * query->dp,
-                       &q);
+    TR_PASS(tr_search_query_of(cfg, s->compiled->place.model, query->machine,
+                               query->tp * query->pp * query->cp * query->dp, &q));
     *fits = total <= q.room_bytes;
     if (*fits || cfg->json)
         return TR_OK;
     tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip", total / 1073741824.0,
                 q.room_bytes / 1073741824.0);
-    enum tr_status st = tr_fit_text(&q, query, &changes);
+    enum tr_status st = tr_fit_text(cfg, &q, query, &changes);
     if (changes.n)
         tr_str_addf(out, "\n%s", changes.p);
     else if (st == TR_OK)
@@ -123,7 +123,7 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
         tr_forecast_json(&query, &f, out);
     else
         tr_forecast_text(&query, &f, out);
-    TR_PASS(add_fit(cfg, s, &query, most + query.impl->library_bytes, fits, out));
+    TR_PASS(add_fit(cfg, s, &query, most + tr_library_bytes(&query), fits, out));
     return TR_OK;
 }
 

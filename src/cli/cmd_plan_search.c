@@ -118,7 +118,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_
         return tr_fail(TR_NOMEM, "search: out of memory");
     for (int n = 1, is_last = 0; !is_last; n *= 2) {
         is_last = n >= all;
-        tr_search_query_of(cfg, q->model, machine, is_last ? all : n, q);
+        TR_TRY(tr_search_query_of(cfg, q->model, machine, is_last ? all : n, q));
         st = search_exact(cfg, q, s, &exact);
         if (st == TR_USAGE) { /* not with so few */
             st = TR_OK;
@@ -136,7 +136,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_
         if (best && cfg->objective == TR_OBJECTIVE_FEWEST)
             break;
     }
-    tr_search_query_of(cfg, q->model, machine, best ? best : all, q);
+    TR_TRY(tr_search_query_of(cfg, q->model, machine, best ? best : all, q));
     if (best == 0 && cfg->days > 0)
         TR_TRY(tr_fail(TR_USAGE, "no layout of up to %d gpus ends within %g days; raise --gpus or --days", all,
                        cfg->days));
@@ -227,7 +227,7 @@ enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *m
     };
     TR_TRY(tr_dirs_open(cfg, &from));
     TR_TRY(tr_model_open(from.base, &opt, model));
-    tr_search_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out);
+    TR_TRY(tr_search_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out));
 out:
     tr_dirs_close(&from);
     return st;
@@ -276,7 +276,7 @@ static enum tr_status find_point(const struct tr_config *cfg, const struct tr_ma
                                  const struct tr_search_query *q, struct tr_search *s, struct tr_scale_point *p)
 {
     struct tr_search_query one;
-    tr_search_query_of(cfg, q->model, machine, p->gpus, &one);
+    TR_PASS(tr_search_query_of(cfg, q->model, machine, p->gpus, &one));
     enum tr_status st = tr_search_run(&one, s);
     p->has_layout = s->n > 0;
     p->n_legal = s->n_legal;

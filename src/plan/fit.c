@@ -2,6 +2,7 @@
  * finds them, kept near to what was asked (tr_search_query.near); a layout that changes more is what --search is for.
  */
 #include "plan/plan.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { SHOWN = 5 };
@@ -39,6 +40,7 @@ static struct tr_forecast_query with_bytes_of(struct tr_forecast_query a, const 
 {
     a.machine = options->machine;
     a.is_frozen = options->is_frozen;
+    a.adapter_share = options->adapter_share;
     a.param_bytes = options->param_bytes;
     a.gather_bytes = options->gather_bytes;
     a.grad_bytes = options->grad_bytes;
@@ -46,7 +48,19 @@ static struct tr_forecast_query with_bytes_of(struct tr_forecast_query a, const 
     return a;
 }
 
-enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out)
+/* The bytes of a layout with its libraries, by the compile of the run; INFINITY where the run would be refused. */
+static enum tr_status compiled_bytes(const struct tr_config *cfg, const struct tr_search_result *x, double *bytes)
+{
+    enum tr_status st = tr_search_exact(cfg, x, bytes);
+    *bytes = st == TR_OK ? *bytes + x->f.bytes[TR_BYTES_LIBRARY] : INFINITY;
+    if (st != TR_USAGE)
+        return st;
+    tr_error_clear();
+    return TR_OK;
+}
+
+enum tr_status tr_fit_text(const struct tr_config *cfg, const struct tr_search_query *q,
+                           const struct tr_forecast_query *asked, struct tr_str *out)
 {
     struct tr_search_query near = *q;
     struct tr_search *s = malloc(sizeof *s);
@@ -62,12 +76,16 @@ enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_fore
     int n_shown = 0;
     for (int i = 0; i < s->n && n_shown < SHOWN; i++) {
         struct tr_str changes = { 0 };
+        double bytes = INFINITY;
         print_changes(asked, &s->top[i].query, &changes);
         if (changes.n > 0) /* the layout that was asked for is no remedy: its compile, which is exact, does not fit */
+            st = compiled_bytes(cfg, &s->top[i], &bytes);
+        if (bytes <= q->room_bytes)
             tr_str_addf(out, "%s  %8.4g s a step, %6.1f GiB: %s\n",
                         n_shown++ ? "" : "changes that make it fit, the fastest first:\n", s->top[i].f.step_s,
-                        s->top[i].f.total_bytes / 1073741824.0, changes.p);
+                        bytes / 1073741824.0, changes.p);
         tr_str_release(&changes);
+        TR_TRY(st);
     }
 out:
     free(s);

@@ -53,15 +53,15 @@ struct tr_impl {
     double grad_bytes;    /* of a gradient on its way */
     double logits_bytes;  /* held of a logit where it is largest */
     double fragments;     /* what the allocator holds, over what is used */
-    double library_bytes; /* context, NCCL, allocator */
-    double score_bytes;   /* of a score while attention's backward runs in a fixed order, on a GPU; 0: no scores, and an
-                             allocator finds room for a layer's temporaries among what is kept */
-    bool is_balanced;     /* stages are cut so that embedding and head count as layers */
-    bool cuts_by_flops;   /* and an embedding, which has none, comes on top of its stage */
-    bool keeps_products;  /* recompute op keeps what every product gave; else every second one's */
-    bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
-    bool uses_one_card; /* each rank broadcasts its shard in turn, over its own network card instead of all of a node's
-                         */
+    double library_bytes; /* context, libraries, allocator; where ranks talk comm_bytes more */
+    double comm_bytes;
+    double score_bytes;  /* of a score while attention's backward runs in a fixed order, on a GPU; 0: no scores, and an
+                            allocator finds room for a layer's temporaries among what is kept */
+    bool is_balanced;    /* stages are cut so that embedding and head count as layers */
+    bool cuts_by_flops;  /* and an embedding, which has none, comes on top of its stage */
+    bool keeps_products; /* recompute op keeps what every product gave; else every second one's */
+    bool reduces_each;   /* zero 2: sharded gradients leave after every micro-batch, not after the last */
+    bool uses_one_card;  /* each rank broadcasts its shard in turn, over its own network card, not all of a node's */
     bool overlaps_experts; /* between nodes, interleaved: tokens travel behind the kernels of another micro-batch */
     bool splits_sends;     /* tensor ranks send a part each to the next stage, which gathers it */
 };
@@ -78,7 +78,8 @@ struct tr_forecast_query {
     int tp, pp, chunks, cp, dp, ep; /* chips: tp * pp * cp * dp */
     bool splits_experts;            /* tensor ranks hold parts of each expert; else whole experts, and tokens apart */
     int zero, shard;                /* shard: ranks that hold one copy between them; 0: all of dp (x cp) */
-    bool is_frozen;                 /* adapters alone learn: no gradients of weights, no state, nothing to reduce */
+    bool is_frozen;                 /* adapters alone learn: no gradients of weights, nothing to reduce */
+    double adapter_share;           /* is_frozen: parameters of the adapters, over those of the model */
     bool has_sp, sync_last;         /* sync_last: zero 2 and 3 hold gradients whole and reduce them once a step */
     const char *schedule;           /* NULL: 1f1b, or interleaved when chunks > 1 */
     double seq, micro, global;      /* tokens of a row; rows of a micro-batch; rows of a step */
@@ -124,6 +125,9 @@ struct tr_forecast_query tr_forecast_query_of_one(const struct tr_machine *machi
 /* TR_USAGE names the number that cannot be, and the nearest that can. */
 enum tr_status tr_forecast_check(const struct tr_forecast_query *a);
 enum tr_status tr_forecast(const struct tr_forecast_query *a, struct tr_forecast *out);
+
+/* Bytes of a chip beside those that a run plans; a rank on a host has none. */
+double tr_library_bytes(const struct tr_forecast_query *a);
 
 double tr_shape_layer_params(const struct tr_shape_cost *s, bool is_dense); /* weights of one layer */
 double tr_shape_active_params(const struct tr_shape_cost *s);               /* a token passes: no embedding, no head */

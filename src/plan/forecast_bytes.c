@@ -26,13 +26,25 @@ static double rank_experts(const struct tr_forecast_query *a)
     return n * tr_shape_expert_params(s) / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
 }
 
+/* Of a model's parameters, how many learn. */
+static double learning_share(const struct tr_forecast_query *a)
+{
+    return a->is_frozen ? a->adapter_share : 1;
+}
+
 double tr_owned_params(const struct tr_forecast_query *a, const struct tr_forecast *f)
 {
     double experts = rank_experts(a), tp = a->splits_experts ? 1 : a->tp;
     double holders = fmax(1, fmin(tr_shard_size(a), (double)a->dp * a->cp * tp / a->ep));
-    if (a->is_frozen)
-        return 0;
-    return a->zero < 1 ? f->rank_parameters : (f->rank_parameters - experts) / tr_shard_size(a) + experts / holders;
+    double all =
+        a->zero < 1 ? f->rank_parameters : (f->rank_parameters - experts) / tr_shard_size(a) + experts / holders;
+    return learning_share(a) * all;
+}
+
+double tr_library_bytes(const struct tr_forecast_query *a)
+{
+    bool is_host = a->machine && a->machine->is_shared;
+    return is_host ? 0 : a->impl->library_bytes + (a->tp * a->pp * a->cp * a->dp > 1 ? a->impl->comm_bytes : 0);
 }
 
 /* ---- one rank of the pipeline ---- */
@@ -164,19 +176,19 @@ static void bytes_of(const struct tr_forecast_query *a, const struct sizes *z, c
                      struct tr_forecast *f)
 {
     double d = z->shard, n = (z->layer * x->layers + x->n_tables * z->table) / a->tp + z->experts;
-    double some = fmin(x->n_tables, 1);
+    double some = fmin(x->n_tables, 1), grad_bytes = learning_share(a) * a->grad_bytes;
     f->rank_parameters = n;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
-    f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
+    f->bytes[TR_BYTES_GRADS] = grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
     if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
         f->bytes[TR_BYTES_GRADS] +=
-            a->grad_bytes * ((x->splits_backward ? n : moving_params(a, z, x->has_head ? 2 : some)) +
-                             some * z->moving_table / a->tp / d);
+            grad_bytes * ((x->splits_backward ? n : moving_params(a, z, x->has_head ? 2 : some)) +
+                          some * z->moving_table / a->tp / d);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * tr_owned_params(a, f);
     f->bytes[TR_BYTES_ACTS] = x->kept * z->cost->kept_bytes + x->split * z->cost->split_bytes;
     f->bytes[TR_BYTES_WORK] =
         (a->zero >= 3 && d > 1 ? a->gather_bytes * moving_params(a, z, some) : 0) + work_bytes(a, z, x);
-    f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
+    f->bytes[TR_BYTES_LIBRARY] = tr_library_bytes(a);
     f->total_bytes = 0;
     for (int k = 0; k < TR_BYTES_KINDS; k++)
         f->total_bytes += f->bytes[k] * (k == TR_BYTES_LIBRARY ? 1 : a->impl->fragments);

@@ -1,4 +1,5 @@
 /* impl.c - how Trireme itself works, as the forecast needs to know it. Measured on one H200 (bench/results/h200.md). */
+#include "device/device.h"
 #include "plan/forecast.h"
 
 #define GIB (1024.0 * 1024 * 1024)
@@ -19,7 +20,9 @@ const struct tr_impl tr_impl_trireme = {
     .grad_bytes = 4,
     .logits_bytes = 2.2,
     .fragments = 1,
-    .library_bytes = 1.5 * GIB,
+    .library_bytes = (double)TR_GPU_BESIDE_BYTES,
+    .comm_bytes =
+        1.5 * GIB - (double)TR_GPU_BESIDE_BYTES, /* NCCL's, not measured: no machine with several GPUs was at hand */
     .score_bytes = 2.5,
     .is_balanced = true,
     .cuts_by_flops = true,

@@ -46,10 +46,10 @@ static void take_all(struct tr_config *run)
 
 /* What the arenas of a run may take of a chip: the budget that was given, as in the run itself, but not more than there
  * is. */
-static double room_of(const struct tr_config *cfg, const struct tr_search_query *q)
+static double room_of(const struct tr_config *cfg, const struct tr_search_query *q, const struct tr_forecast_query *a)
 {
     double chip = fmin(cfg->memory_budget > 0 ? INFINITY : q->room_bytes, 0.9 * q->machine.chip.memory_bytes) -
-                  (double)TR_GPU_BESIDE_BYTES;
+                  tr_library_bytes(a);
     return cfg->memory_budget > 0 ? fmin((double)cfg->memory_budget, chip) : chip;
 }
 
@@ -57,7 +57,7 @@ enum tr_status tr_search_offer(const struct tr_config *cfg, const struct tr_sear
                                const struct tr_search_result *x, bool fits, struct tr_offer *out)
 {
     struct tr_config run = *cfg;
-    double room = room_of(cfg, q);
+    double room = room_of(cfg, q, &x->query);
     *out = (struct tr_offer){ .step_s = INFINITY };
     if (q->machine.is_shared || q->machine.host_rate <= 0 || x->query.pp > 1 ||
         cfg->offload_optimizer != TR_OFFLOAD_NONE || cfg->offload_param != TR_OFFLOAD_NONE)

@@ -80,7 +80,10 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     const struct tr_model *m = c->place.model;
     char a[32], b[32], modes[96];
     const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
-    size_t total = tr_compiled_bytes(c);
+    size_t total = tr_compiled_bytes(c), beside;
+    struct tr_forecast_query query;
+    tr_forecast_query_of_compiled(c, NULL, &query);
+    beside = (size_t)tr_library_bytes(&query);
     tr_str_addf(out, "%s: %s parameters in %d tensors, %d segments", m->arch->model_type,
                 tr_human_count((double)m->n_elements, a, sizeof a), m->n_params, m->n_segments);
     if (trained(&c->place) < m->n_elements)
@@ -118,8 +121,8 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     tr_str_addf(out, "  total   %14zu  %10s  reserved before step 0; nothing is allocated after\n", total,
                 tr_human_bytes(total, a, sizeof a));
     if (c->opt.has_own_memory)
-        tr_str_addf(out, "  beside  %14zu  %10s  what the GPU holds for its context and libraries, about\n",
-                    TR_GPU_BESIDE_BYTES, tr_human_bytes(TR_GPU_BESIDE_BYTES, a, sizeof a));
+        tr_str_addf(out, "  beside  %14zu  %10s  what the GPU holds for its context and libraries, about\n", beside,
+                    tr_human_bytes(beside, a, sizeof a));
 }
 
 static void json_slices(const struct tr_memory_map *m, enum tr_arena_id a, struct tr_str *out)

@@ -48,21 +48,31 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
         p->keep = (int)keep_of[cfg->recompute];
 }
 
-/* An adapter learns: gradients and states are those of so few parameters that a forecast leaves them out. A packed base
- * has the bytes of its grains in layers, and decodes its largest matrix while a product reads it. */
-static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q)
+/* An adapter learns: gradients and states are those of its parameters. A packed base has the bytes of its grains in
+ * layers, and decodes its largest matrix while a product reads it. */
+static enum tr_status add_adapter(const struct tr_config *cfg, const struct tr_model *m, struct tr_forecast_query *q)
 {
     const struct tr_shape_cost *s = &q->shape;
-    double all = tr_shape_params(s), tables = (s->is_tied ? 1 : 2) * s->vocab * s->hidden;
-    if (cfg->finetuning_type != TR_TUNING_LORA && !tr_dir_has(cfg->model, TR_ADAPTER_CONFIG))
-        return;
+    double all = tr_shape_params(s), tables = (s->is_tied ? 1 : 2) * s->vocab * s->hidden, base = q->param_bytes;
+    struct tr_adapter *a = NULL;
+    struct tr_adapter_choice c = { 0 };
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_adapter_open(cfg, &a));
+    if (!a)
+        goto out;
+    TR_TRY(tr_adapter_choose(a, m, &c));
     q->is_frozen = true;
-    q->grad_bytes = q->state_bytes = 0;
+    q->adapter_share = (double)c.n_trained / all;
     if (tr_config_packed(cfg)) {
         double grain = tr_packed_format(tr_config_packed(cfg))->grain;
         double packed = (double)tr_packed_grain_bytes(tr_config_packed(cfg)) / grain;
-        q->param_bytes = q->gather_bytes = (packed * (all - tables) + q->param_bytes * tables) / all;
+        base = (packed * (all - tables) + q->param_bytes * tables) / all;
     }
+    q->param_bytes = q->gather_bytes = base + q->adapter_share * q->param_bytes;
+out:
+    free(c.module);
+    tr_adapter_close(a);
+    return st;
 }
 
 static bool has_blocks(const struct tr_optim *o)
@@ -74,16 +84,15 @@ static bool has_blocks(const struct tr_optim *o)
     return any;
 }
 
-/* Which numbers of tensor ranks the states of the optimizer do not allow. Without memory for the question: none, and
- * the compile of the winner asks it again. */
-static void find_broken_blocks(const struct tr_config *cfg, const struct tr_model *m, struct tr_search_query *out)
+/* Which numbers of tensor ranks the states of the optimizer do not allow. */
+static enum tr_status find_broken_blocks(const struct tr_config *cfg, const struct tr_model *m,
+                                         struct tr_search_query *out)
 {
     const struct tr_optim *o = out->optim;
     bool *is_frozen = NULL;
-    if (out->base.is_frozen || !has_blocks(o) || TR_ALLOC(is_frozen, (size_t)m->n_params, "a search") != TR_OK) {
-        tr_error_clear();
-        return;
-    }
+    if (out->base.is_frozen || !has_blocks(o))
+        return TR_OK;
+    TR_PASS(TR_ALLOC(is_frozen, (size_t)m->n_params, "a search"));
     for (int i = 0; i < m->n_params; i++)
         is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
     for (int tp = 2; tp < TR_SEARCH_TP && tp <= m->hp.n_heads_q; tp++)
@@ -91,10 +100,11 @@ static void find_broken_blocks(const struct tr_config *cfg, const struct tr_mode
             out->breaks_blocks[tp / 64] |= UINT64_C(1) << tp % 64;
     tr_error_clear();
     free(is_frozen);
+    return TR_OK;
 }
 
-void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
-                        int gpus, struct tr_search_query *out)
+enum tr_status tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m,
+                                  const struct tr_machine *machine, int gpus, struct tr_search_query *out)
 {
     struct tr_state_dtypes dtypes = { cfg->dtype, cfg->grad_dtype, cfg->master_dtype, cfg->moment_dtype };
     struct tr_states states;
@@ -118,7 +128,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
     out->base.grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype);
     out->base.state_bytes = tr_states_bytes(&states);
     tr_shape_of_model(m, &out->base.shape);
-    add_adapter(cfg, &out->base);
+    TR_PASS(add_adapter(cfg, m, &out->base));
     if (machine->is_shared) {
         double n = gpus < machine->node ? gpus : machine->node;
         out->room_bytes /= n;
@@ -127,7 +137,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
     if (cfg->memory_budget > 0)
         out->room_bytes = fmin(out->room_bytes, (double)cfg->memory_budget);
     set_pins(cfg, &out->pins);
-    find_broken_blocks(cfg, m, out);
+    return find_broken_blocks(cfg, m, out);
 }
 
 /* ---- what is legal ---- */

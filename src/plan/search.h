@@ -55,8 +55,8 @@ struct tr_search { /* the best layout of each mesh (tp, pp, cp, dp), fastest fir
 void tr_pins_clear(struct tr_pins *p);
 /* Makes a query with the precision, batch and pins of a configuration. Only the mesh sizes that the user gave in `cfg`
  * become pins. */
-void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
-                        int gpus, struct tr_search_query *out);
+enum tr_status tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m,
+                                  const struct tr_machine *machine, int gpus, struct tr_search_query *out);
 /* TR_OK with n 0: nothing fits (`least` says by how much), or no mesh is legal (n_legal 0). */
 enum tr_status tr_search_run(const struct tr_search_query *q, struct tr_search *out);
 /* Corrects the bytes of layouts of this kind by the ratio of compiled to forecast bytes. */
@@ -116,8 +116,9 @@ void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, 
                     const char *budget, const char *offer, struct tr_str *out);
 /* The part that costs most apart from kernels, and what would reduce it. */
 void tr_bottleneck_text(const struct tr_search_result *x, struct tr_str *out);
-/* When the given layout does not fit the memory: layouts near it that fit, small changes first, then by time. No text:
- * there is none. */
-enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out);
+/* When the given layout does not fit the memory: layouts near it that fit when they are compiled, small changes first,
+ * then by time. No text: there is none. */
+enum tr_status tr_fit_text(const struct tr_config *cfg, const struct tr_search_query *q,
+                           const struct tr_forecast_query *asked, struct tr_str *out);
 
 #endif

@@ -67,7 +67,7 @@ enum tr_status tr_trainer_report_layout(struct tr_trainer *t)
     if (tr_str_ok(&fields) && tr_str_ok(&text))
         tr_observe_note(t->ob, "layout", fields.p, text.p);
     if (has_machine) {
-        tr_search_query_of(t->cfg, t->s->model, &machine, query.tp * query.pp * query.cp * query.dp, &q);
+        TR_TRY(tr_search_query_of(t->cfg, t->s->model, &machine, query.tp * query.pp * query.cp * query.dp, &q));
         tr_pins_clear(&q.pins);
     }
     TR_TRY(tr_advice_text(has_machine ? &q : NULL, &query, &advice));

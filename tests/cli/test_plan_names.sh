@@ -65,6 +65,22 @@ for remedy in "${remedies[@]}"; do
     # shellcheck disable=SC2086
     expect 0 "$TRIREME" plan --model 8B --machine RTX4090 --bf16 $remedy
 done
+# Every change of the layout that is said to fit does when it is compiled: with adapters, whose states count, and on several chips.
+for case in "--model llama-3.1-70b --machine RTX3090 --lora_r 16 --load_in_4bit --sequence_length 512 --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --tp 2 --sp --recompute block" \
+    "--model llama-3.1-8b --machine RTX3090 --lora_r 256 --load_in_4bit --sequence_length 2048 --per_device_train_batch_size 8 --recompute op" \
+    "--model llama-3.1-8b --machine H100 --dp 8 --sequence_length 4096 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --zero 1"; do
+    # shellcheck disable=SC2086
+    expect 1 "$TRIREME" plan --bf16 $case
+    mapfile -t remedies < <(sed -nE 's/^ .* s a step, .* GiB: ( --.*)/\1/p' stdout)
+    for remedy in "${remedies[@]}"; do
+        given=" $case"
+        for word in $remedy; do # an option that the change names replaces the one that was given
+            [[ $word != --* ]] || given=$(sed -E "s/ $word( [^- ][^ ]*)?( |\$)/ /" <<<"$given")
+        done
+        # shellcheck disable=SC2086
+        expect 0 "$TRIREME" plan --bf16 $given $remedy
+    done
+done
 # A directory of that name wins; a size is enough for random weights.
 cp -r "$source_dir/tests/golden/llama_mha" 7B
 expect 0 "$TRIREME" plan --model 7B --sequence_length 16 --json

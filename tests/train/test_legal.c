@@ -63,9 +63,8 @@ static bool search_takes(const struct request *r, const struct tr_model *m, cons
     struct tr_search_query *q = calloc(1, sizeof *q);
     assert_non_null(q);
     one.reproducible = r->reproducible;
-    if (load(&one, &cfg) != TR_OK)
+    if (load(&one, &cfg) != TR_OK || tr_search_query_of(cfg, m, machine, r->dp * r->tp * r->pp * r->cp, q) != TR_OK)
         fail_msg("%s", tr_error_text());
-    tr_search_query_of(cfg, m, machine, r->dp * r->tp * r->pp * r->cp, q);
     struct tr_forecast_query a = q->base;
     a.dp = r->dp, a.tp = r->tp, a.pp = r->pp, a.cp = r->cp, a.micro = r->micro, a.chunks = r->chunks, a.zero = r->zero;
     a.shard = r->zero ? r->shard : 0, a.has_sp = r->sp, a.schedule = r->schedule;
