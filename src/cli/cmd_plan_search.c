@@ -49,7 +49,8 @@ static void add_way_out(const struct tr_config *cfg, const struct tr_search_quer
     }
 }
 
-static enum tr_status fail_none(const struct tr_config *cfg, const struct tr_search_query *q, const struct tr_search *s)
+static enum tr_status fail_none(const struct tr_config *cfg, const struct tr_search_query *q, const struct tr_search *s,
+                                double exact)
 {
     int below = 0, above = 0;
     struct tr_str least = { 0 }, way = { 0 };
@@ -75,7 +76,8 @@ static enum tr_status fail_none(const struct tr_config *cfg, const struct tr_sea
     enum tr_status st = tr_fail(
         TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s%s",
         s->n_legal, q->gpus, least.p ? least.p : "",
-        tr_human_bytes((uint64_t)s->least.f.total_bytes, text, sizeof text), q->room_bytes / 1073741824.0,
+        tr_human_bytes((uint64_t)(exact + s->least.f.bytes[TR_BYTES_LIBRARY]), text, sizeof text),
+        q->room_bytes / 1073741824.0,
         "add gpus (--objective fewest with a larger --gpus says how many), shorten --sequence_length, or take chips "
         "with more memory",
         way.p ? way.p : "");
@@ -84,14 +86,31 @@ static enum tr_status fail_none(const struct tr_config *cfg, const struct tr_sea
     return st;
 }
 
+/* Nothing fits by the forecast: the layout of the fewest bytes is compiled, and taken where it fits after all. */
+static enum tr_status take_least(const struct tr_config *cfg, const struct tr_search_query *q, struct tr_search *s,
+                                 double *exact)
+{
+    struct tr_search_result *x = &s->least;
+    if (s->n_legal == 0)
+        return TR_OK;
+    x->query.is_bound = false;
+    TR_PASS(tr_forecast(&x->query, &x->f));
+    TR_PASS(tr_search_exact(cfg, x, exact));
+    if (*exact + x->f.bytes[TR_BYTES_LIBRARY] <= q->room_bytes)
+        s->top[s->n++] = *x;
+    return TR_OK;
+}
+
 /* Where the compile holds more than the forecast said, the search learns it and goes again. */
 static enum tr_status search_exact(const struct tr_config *cfg, struct tr_search_query *q, struct tr_search *s,
                                    double *exact)
 {
     for (int tries = 0;; tries++) {
         TR_PASS(tr_search_run(q, s));
-        if (s->n == 0)
-            TR_PASS(fail_none(cfg, q, s));
+        if (s->n == 0) {
+            TR_PASS(take_least(cfg, q, s, exact));
+            return s->n ? TR_OK : fail_none(cfg, q, s, *exact);
+        }
         struct tr_search_result *first = &s->top[0];
         double library = first->f.bytes[TR_BYTES_LIBRARY];
         TR_PASS(tr_search_exact(cfg, first, exact));

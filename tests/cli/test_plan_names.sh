@@ -81,6 +81,15 @@ for case in "--model llama-3.1-70b --machine RTX3090 --lora_r 16 --load_in_4bit 
         expect 0 "$TRIREME" plan --bf16 $given $remedy
     done
 done
+# A search that finds nothing says the compiled bytes of the smallest layout: those of a plan of it.
+case="--model llama-3.1-70b --machine RTX3090 --lora_r 16 --load_in_4bit --bf16 --sequence_length 512"
+# shellcheck disable=SC2086
+expect 2 "$TRIREME" plan $case --search --gpus 2 --train_batch_size 4
+needs=$(sed -nE 's/.*smallest \(tp 2 sp, .*1 row x 4, recompute block\) needs ([0-9.]+) GiB.*/\1/p' stderr)
+# shellcheck disable=SC2086
+expect 1 "$TRIREME" plan $case --tp 2 --sp --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --recompute block
+holds=$(sed -nE 's/^does not fit: ([0-9.]+) GiB with libraries.*/\1/p' stdout)
+[ "$(printf '%.1f' "$needs")" = "$holds" ] || fail "the search says $needs GiB, the plan $holds"
 # A directory of that name wins; a size is enough for random weights.
 cp -r "$source_dir/tests/golden/llama_mha" 7B
 expect 0 "$TRIREME" plan --model 7B --sequence_length 16 --json
