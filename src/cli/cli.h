@@ -47,6 +47,7 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
 /* Writes all of it to stdout. A closed pipe is not an error. */
 /* Whatever is printed goes through these: to a terminal without bytes that a terminal obeys, to a file as it is. */
+enum tr_status cli_fail_stdout(void); /* a full disk did not take what a verb has printed */
 void cli_print(const char *text);
 void cli_print_foreign(const char *text, size_t n); /* it may hold NUL */
 void cli_printf(const char *fmt, ...) TR_PRINTF(1, 2);

@@ -101,6 +101,8 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
     *code = end.exit_code;
     if (st == TR_OK && end.exit_code != 0 && cfg->verb == TR_VERB_TRAIN && f->n_nodes_max == 1 && cfg->output)
         tidy(cfg->output); /* ranks of other nodes may still save */
+    if (st == TR_OK && end.has_lost_output && end.exit_code == 0 && cfg->verb != TR_VERB_TRAIN)
+        st = cli_fail_stdout();
     free(first);
     free(again);
     return st;

@@ -129,6 +129,11 @@ static int report(enum tr_status st)
     return exit_code(st);
 }
 
+enum tr_status cli_fail_stdout(void)
+{
+    return tr_fail(TR_IO, "standard output did not take all that was printed: the disk is full, or a limit is reached");
+}
+
 /* Did standard output take all that a verb printed? A reader that has gone has read what it wanted. */
 static enum tr_status check_stdout(void)
 {
@@ -137,7 +142,7 @@ static enum tr_status check_stdout(void)
         return TR_OK;
     if (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)))
         return TR_OK;
-    return tr_fail(TR_IO, "standard output did not take all that was printed: the disk is full, or a limit is reached");
+    return cli_fail_stdout();
 }
 
 static int run(enum tr_verb verb, int argc, char **argv)

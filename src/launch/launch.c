@@ -187,6 +187,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     tr_sink_drain(&j.out, DRAIN_US);
     tr_sink_drain(&j.err, DRAIN_US);
     give_signals_back(&j);
+    how.has_lost_output = j.out.has_lost;
     if (st == TR_OK)
         *end = how;
 out:

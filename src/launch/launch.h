@@ -65,10 +65,11 @@ struct tr_launch {
 };
 
 struct tr_launch_end {
-    int exit_code;  /* of the job */
-    int rank;       /* the root cause of the last generation; -1: none */
-    int code, sig;  /* its exit code, or its signal */
-    int n_restarts; /* that were used */
+    int exit_code;        /* of the job */
+    int rank;             /* the root cause of the last generation; -1: none */
+    int code, sig;        /* its exit code, or its signal */
+    int n_restarts;       /* that were used */
+    bool has_lost_output; /* out_fd did not take all that the ranks printed, as a full disk does */
 };
 
 /* Returns when every rank has ended and is reaped. TR_OK: the job was started and watched to its end, and *end has how

@@ -23,7 +23,8 @@ enum tr_status tr_launch_first_node(const char *list, char *out, size_t n_out);
  */
 struct text_sink {
     int fd;
-    bool is_dead;           /* the reader has closed it: further text is dropped */
+    bool is_dead;           /* the reader has closed it, or its disk is full: further text is dropped */
+    bool has_lost;          /* a write failed although there is a reader */
     bool is_term, has_bars; /* a terminal, which must not obey the text of ranks but for their progress lines */
     struct tr_str held;
 };

@@ -25,6 +25,7 @@ void tr_sink_flush(struct text_sink *s)
             return;
         if (put < 0) {
             s->is_dead = true;
+            s->has_lost = errno != EPIPE && errno != EIO; /* a reader that has gone has read what it wanted */
             tr_str_clear(&s->held);
             return;
         }

@@ -53,6 +53,9 @@ for verb in 'plan --model model --json' 'ckpt list closed' 'generate --model mod
     [ $rc = 70 ] && grep -q 'standard output did not take' stderr || fail "$verb to a full disk: exit $rc, $(cat stderr)"
     "$TRIREME" $verb >&- 2>stderr || fail "$verb without stdout: $(cat stderr)"
 done
+rc=0
+"$TRIREME" launch --nproc-per-node 2 eval --model model --data train.jsonl --sequence_length 32 --json >/dev/full 2>stderr || rc=$?
+[ $rc = 70 ] && grep -q 'standard output did not take' stderr || fail "two ranks and a full disk: exit $rc, $(cat stderr)"
 "$TRIREME" generate --model model --prompt oars --max_new_tokens 64 2>stderr | true
 [ ! -s stderr ] || fail "a reader that has gone: $(cat stderr)"
 "$TRIREME" train "${options[@]}" --logging_steps 1 --output full >/dev/full 2>full.log || fail "stdout full: $(cat full.log)"
