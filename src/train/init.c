@@ -71,7 +71,8 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     struct tr_saver_options save = { .dtype = tr_config_dtype(m->config) };
     TR_TRY(tr_saver_open(&store, &save, &sv));
     struct init_output f = { sv, cfg->tokenizer };
-    TR_TRY(tr_dir_exists(cfg->output) ? fill(&f, cfg->output, ".") : tr_new_dir(cfg->output, fill, &f));
+    TR_TRY(tr_dir_exists(cfg->output) || !tr_new_dir_takes(cfg->output) ? fill(&f, cfg->output, ".")
+                                                                        : tr_new_dir(cfg->output, fill, &f));
 out:
     (void)tr_saver_close(sv);
     tr_model_close(m);

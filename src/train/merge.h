@@ -52,6 +52,7 @@ enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, con
  * there, or empty. What was written is removed when fill fails. */
 typedef enum tr_status tr_new_dir_fn(void *ctx, const char *dir, const char *temp);
 enum tr_status tr_new_dir(const char *out, tr_new_dir_fn *fill, void *ctx);
+bool tr_new_dir_takes(const char *out); /* could a directory of this name be renamed into place? */
 /* Refuses what tr_new_dir would refuse. For those who have long work to do before they fill it. */
 enum tr_status tr_new_dir_check(const char *out);
 

@@ -88,8 +88,21 @@ static enum tr_status split(const char *out, char name[TR_PATH_MAX], char dir[TR
     for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
         name[n - 1] = 0;
     TR_PASS(tr_path_split(name, dir, last));
-    return tr_name_is_plain(*last) ? TR_OK
-                                   : tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out);
+    return tr_name_is_plain(*last)
+               ? TR_OK
+               : tr_fail(
+                     TR_USAGE,
+                     "output %s: such a name cannot be given to a new directory (., .., control bytes); give another",
+                     out);
+}
+
+bool tr_new_dir_takes(const char *out)
+{
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX];
+    const char *last;
+    bool is_taken = split(out, name, dir, &last) == TR_OK;
+    tr_error_clear();
+    return is_taken;
 }
 
 static enum tr_status refuse_taken(const char *out)
