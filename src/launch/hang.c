@@ -178,10 +178,12 @@ bool tr_hang_is_work_done(struct launch_job *j)
     return true;
 }
 
-/* A rank that stopped on a signal or a request has reached its last phase, and says so with its exit code too. */
+/* A rank that stopped on a signal or a request has reached its last phase, and says so with its exit code too. One that
+ * was named as hung and ended by the launcher's own signal looks the same, and is a fault. */
 bool tr_hang_is_stop(struct launch_job *j, const struct rank *r)
 {
-    return r->sig == 0 && (r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP) && read_page(j, r) &&
+    bool is_hung = r == j->root && j->hang->text[0];
+    return !is_hung && r->sig == 0 && (r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP) && read_page(j, r) &&
            j->hang->page.kind == TR_PHASE_END;
 }
 
