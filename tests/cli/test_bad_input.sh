@@ -32,7 +32,9 @@ refused 1 'did you mean train' trian --model model
 # A file of nothing but unknown keys takes no time for each of them.
 python3 -c 'import json; json.dump({f"lr_scheduler_kwarg{i}": 1 for i in range(35000)}, open("many.json", "w"))'
 before=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
-(ulimit -t 3 && expect 2 "$TRIREME" config show --config many.json)
+seconds=3
+[ -z "${TR_SANITIZED:-}" ] || seconds=30
+(ulimit -t $seconds && expect 2 "$TRIREME" config show --config many.json)
 tail -1 stderr | grep -q '^... and [0-9]* more$' || fail "$(tail -c 200 stderr)"
 refused 1 'did you mean launch;' lanch --nproc-per-node 2 train
 refused 1 'did you mean ckpt merge' merge out

@@ -51,9 +51,9 @@ rc=0
 TR_FAIL=ckpt.shard_header:delay4000:1 run --output hangs --async_save on --save_wait 0 --save_timeout 0.2 || rc=$?
 [ $rc = 75 ] || fail "a disk that hangs: exit $rc"
 events hangs "any(x['event']=='fault' and 'does not answer' in x['cause'] for x in e) and [x for x in e if x['event']=='end'][0]['steps'] == 12"
-# The disk answers when the run has given up and closed: what the save uses is still there.
+# The disk answers when the run has given up and closed: what the save uses is still there, so it is not freed.
 rc=0
-TR_FAIL=ckpt.shard_header:delay1500:1,train.closed:delay2500 run --output late --async_save on --save_wait 0 --save_timeout 0.2 || rc=$?
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 TR_FAIL=ckpt.shard_header:delay1500:1,train.closed:delay2500 run --output late --async_save on --save_wait 0 --save_timeout 0.2 || rc=$?
 [ $rc = 75 ] || fail "a disk that hangs until the run has closed: exit $rc: $(cat run.err)"
 
 # Too many in a row: stop, and say so.

@@ -157,6 +157,7 @@ static void rows_have_room_for_both(void **state)
             assert_true(r.b.value[i] == (r.b.other[i] >= 0 && r.b.begin[i] == i ? (float)(1 + i + k * n_rows * T) : 0));
     }
     free(sums);
+    free(all);
     rows_free(&r);
     tr_data_close(d);
     tr_str_release(&text);
