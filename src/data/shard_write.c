@@ -176,6 +176,8 @@ static enum tr_status publish(struct tr_shard_writer *w)
         return tr_fail(TR_IO, "%s: fsync: %s", w->temp.name, strerror(errno));
     TR_PASS(tr_failpoint("data.shard_fsynced"));
     int err = tr_out_move(w->at.dir, w->temp.name, w->at.name, TR_OUT_RENAME);
+    if (err == EISDIR)
+        return tr_fail(TR_USAGE, "%s is a directory, where a shard of tokens belongs; remove it", w->path);
     if (err)
         return tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(err));
     w->temp.name[0] = 0;

@@ -87,6 +87,11 @@ find "$XDG_CACHE_HOME" -name '*.trtok' | head -n 1 | xargs head -c 500 >short.tr
 expect 2 "$TRIREME" launch --max-restarts 3 train "${base[@]}" --data short.trtok --output trtok
 said 'short.trtok: byte 500: the file ends here'
 grep -q 'restart 1' stderr && fail "a damaged shard was tried again"
+shard=$(find "$XDG_CACHE_HOME" -name '*.trtok' | head -n 1)
+mv "$shard" whole.trtok && mkdir "$shard"
+expect 2 "$TRIREME" data check --model model --data train.jsonl --sequence_length 32
+said 'is a directory, where a shard of tokens belongs; remove it'
+rmdir "$shard" && mv whole.trtok "$shard"
 
 # Numbers without meaning in config.json.
 for edit in 's/"rope_theta": 10000.0/"rope_theta": 0/' 's/"rope_theta": 10000.0/"rope_theta": -5/' 's/"rms_norm_eps": 1e-05/"rms_norm_eps": -1/' \
