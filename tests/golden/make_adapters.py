@@ -120,6 +120,7 @@ LATER = {  # their seeds come from their names, so that they may stand in any or
     "cohere2": ("all-linear", ["q_proj", "down_proj"], ["norm"], "embed_tokens", False),
     "glm": ("all-linear", ["k_proj", "gate_up_proj"], ["post_attention_layernorm"], "embed_tokens", True),
     "glm4": ("all-linear", ["v_proj", "gate_up_proj"], ["post_mlp_layernorm"], "embed_tokens", True),
+    "ministral": ("all-linear", ["q_proj", "o_proj"], ["post_attention_layernorm"], "embed_tokens", True),
 }
 
 

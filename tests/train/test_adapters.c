@@ -3,7 +3,7 @@
 #include "comm/ranks.h"
 #include "golden_bounds.h"
 
-enum { MIN_ADAPTERS = 125, N_SHARES = 6 /* a case runs on every sixth layout */ };
+enum { MIN_ADAPTERS = 136, N_SHARES = 6 /* a case runs on every sixth layout */ };
 
 typedef void adapter_fn(const char *base, const char *dir, const char *name);
 
@@ -32,6 +32,47 @@ static void for_each_adapter(adapter_fn *fn)
 static struct rig_shape plain(const char *adapter)
 {
     return (struct rig_shape){ .n_micro = 1, .n_threads = 1, .recompute = TR_RECOMPUTE_NONE, .adapter = adapter };
+}
+
+/* ---- which there are ---- */
+
+static const char *const kinds[] = { "-lora", "-rslora", "-dora", "-saved", "-embedding" };
+static const char *family;
+static bool has_kind[TR_COUNT_OF(kinds)];
+
+static void note_kind(const char *base, const char *dir, const char *name)
+{
+    char path[TR_PATH_MAX], key[96], *text = NULL;
+    size_t n = 0;
+    (void)dir;
+    must(tr_format(path, sizeof path, "%s/config.json", base));
+    must(tr_format(key, sizeof key, "\"model_type\": \"%s\"", family));
+    must(tr_file_read(path, 1 << 20, &text, &n));
+    for (size_t k = 0; k < TR_COUNT_OF(kinds); k++)
+        if (strstr(text, key) && strcmp(strchr(name, '-'), kinds[k]) == 0)
+            has_kind[k] = true;
+    free(text);
+}
+
+/* Models of text and images train the network of a family of text. */
+static void every_family_has_every_kind(void **state)
+{
+    (void)state;
+    struct tr_str list = { 0 };
+    char *rest = NULL;
+    if (getenv("TR_ADAPTERS"))
+        skip();
+    tr_arch_list(&list);
+    for (family = strtok_r(list.p, " ", &rest); family; family = strtok_r(NULL, " ", &rest)) {
+        if (tr_arch_find(family)->wrapper)
+            continue;
+        memset(has_kind, 0, sizeof has_kind);
+        for_each_adapter(note_kind);
+        for (size_t k = 0; k < TR_COUNT_OF(kinds); k++)
+            if (!has_kind[k])
+                fail_msg("%s has no golden adapter of kind %s", family, kinds[k] + 1);
+    }
+    tr_str_release(&list);
 }
 
 /* ---- one rank ---- */
@@ -332,6 +373,7 @@ static void every_adapter_trains_alike_on_four_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_family_has_every_kind),
         cmocka_unit_test(logits_and_loss_are_those_of_peft),
         cmocka_unit_test(gradients_are_those_of_peft),
         cmocka_unit_test(a_new_adapter_leaves_the_model_as_it_is),
