@@ -38,6 +38,16 @@ struct tr_adapter_tokens {
 
 struct tr_adapter_regexes; /* the patterns, compiled */
 
+/* The lists of names. */
+enum tr_adapter_names {
+    TR_ADAPTER_TARGET,
+    TR_ADAPTER_EXCLUDE,
+    TR_ADAPTER_SAVED,
+    TR_ADAPTER_RANK,
+    TR_ADAPTER_ALPHA,
+    TR_ADAPTER_NAMES
+};
+
 struct tr_adapter {
     int64_t r;
     double alpha, dropout;
@@ -59,7 +69,8 @@ struct tr_adapter {
     size_t n_rank_patterns, n_alpha_patterns;
     struct tr_adapter_tokens *tokens; /* a list for each table */
     size_t n_tokens;
-    char *base;    /* base_model_name_or_path; NULL: not said */
+    bool is_adopted[TR_ADAPTER_NAMES]; /* of options: a file of another trainer gave the list */
+    char *base;                        /* base_model_name_or_path; NULL: not said */
     cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
     struct tr_adapter_regexes *regexes;
 };
@@ -115,8 +126,12 @@ struct tr_adapter_choice {
     int64_t n_trained; /* elements that are trained, with A, B, magnitudes, biases and saved modules */
 };
 /* Decides for all modules and checks the whole: TR_USAGE lists the nearest names when nothing is targeted or a name of
- * the options matches nothing, and names a rank that is larger than its matrix. Release with free(out->module). */
+ * the options is misspelt, and names a rank that is larger than its matrix. Release with free(out->module). */
 enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out);
+/* Appends a sentence for each list of the options with names that no module of this model has and that are passed over,
+ * as PEFT does: names of other families' modules, and all that a file of another trainer has. Nothing: there are none.
+ */
+enum tr_status tr_adapter_passed(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out);
 
 /* Is it the head, or the table of tokens? */
 bool tr_adapter_is_tied(const struct tr_model *m, const struct tr_adapter_module *mod);

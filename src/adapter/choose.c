@@ -67,35 +67,75 @@ out:
 
 /* ---- checks of the whole ---- */
 
-static enum tr_status check_list(const struct tr_words *w, const char *option, const struct module_list *l)
+/* PEFT passes over a name that no module has. Here only one that was not meant for this model: a file of PEFT's may be
+ * of another model, a file of another trainer lists what many models have, and so do people whose list has the names of
+ * another family. Any other name is a misspelling, which would train the wrong adapter for days. */
+static bool may_pass(const struct tr_adapter *a, enum tr_adapter_names list, const char *name)
 {
-    for (size_t i = 0; i < w->n; i++) {
-        bool is_there = false;
-        for (size_t k = 0; k < l->n && !is_there; k++)
-            is_there = tr_adapter_ends_with(l->module[k].target.module, w->item[i]);
-        if (!is_there)
-            TR_PASS(fail_unknown(l, option, w->item[i], false));
-    }
-    return TR_OK;
+    return a->config || a->is_adopted[list] || tr_arch_has_module(name);
 }
 
-/* With names from the command line or a run file, each must match. A file of PEFT's may list names of other models, and
- * what is excluded of a model of text and images may be in a part that is not trained here. */
-static enum tr_status check_names(const struct tr_adapter *a, const struct tr_model *m, const struct module_list *l)
+/* The lists that are checked, and the names that were passed over. */
+struct checking {
+    const struct tr_adapter *a;
+    const struct module_list *l;
+    struct tr_str *passed; /* NULL: no caller asks */
+};
+
+static void add_passed(const struct checking *x, const char *option, const char *no_module, const struct tr_str *names)
 {
-    if (!a->is_regex && !a->is_all_linear && !a->config)
-        TR_PASS(check_list(&a->target, "lora_target_modules", l));
-    if (!a->exclude_is_regex && !a->config && !m->arch->wrapper)
-        TR_PASS(check_list(&a->exclude, "exclude_modules", l));
-    for (size_t i = 0; i < a->saved.n; i++) {
-        const struct tr_adapter one = { .saved = { .item = &a->saved.item[i], .n = 1 } };
-        bool is_there = false;
-        for (size_t k = 0; k < l->n && !is_there; k++)
-            is_there = tr_adapter_is_saved(&one, l->module[k].target.module);
-        if (!is_there)
-            TR_PASS(fail_unknown(l, "modules_to_save", a->saved.item[i], true));
+    if (names->n && x->passed && !x->a->config)
+        tr_str_addf(x->passed, "%s%s: no module %s is called %s: passed over, as PEFT does", x->passed->n ? "\n" : "",
+                    option, no_module, names->p);
+}
+
+static void add_name(struct tr_str *names, const char *name)
+{
+    char shown[128];
+    tr_str_addf(names, "%s%s", names->n ? ", " : "", tr_escape(name, shown, sizeof shown));
+}
+
+static bool is_a_module(const struct module_list *l, const char *name, bool is_saved)
+{
+    const struct tr_adapter one = { .saved = { .item = &name, .n = 1 } };
+    bool is_there = false;
+    for (size_t k = 0; k < l->n && !is_there; k++)
+        is_there = is_saved ? tr_adapter_is_saved(&one, l->module[k].target.module)
+                            : tr_adapter_ends_with(l->module[k].target.module, name);
+    return is_there;
+}
+
+static enum tr_status check_list(const struct checking *x, enum tr_adapter_names list, const struct tr_words *w,
+                                 const char *option)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str passed = { 0 };
+    bool is_saved = list == TR_ADAPTER_SAVED;
+    size_t n_there = 0;
+    for (size_t i = 0; i < w->n; i++)
+        n_there += is_a_module(x->l, w->item[i], is_saved);
+    for (size_t i = 0; i < w->n; i++) {
+        if (is_a_module(x->l, w->item[i], is_saved))
+            continue;
+        if ((n_there == 0 && list != TR_ADAPTER_EXCLUDE) || !may_pass(x->a, list, w->item[i]))
+            TR_TRY(fail_unknown(x->l, option, w->item[i], is_saved));
+        add_name(&passed, w->item[i]);
     }
-    return TR_OK;
+    add_passed(x, option, "of this model", &passed);
+out:
+    tr_str_release(&passed);
+    return st;
+}
+
+/* What is excluded of a model of text and images may be in a part that is not trained here. */
+static enum tr_status check_names(const struct checking *x, const struct tr_model *m)
+{
+    const struct tr_adapter *a = x->a;
+    if (!a->is_regex && !a->is_all_linear && !a->config)
+        TR_PASS(check_list(x, TR_ADAPTER_TARGET, &a->target, "lora_target_modules"));
+    if (!a->exclude_is_regex && !a->config && !m->arch->wrapper)
+        TR_PASS(check_list(x, TR_ADAPTER_EXCLUDE, &a->exclude, "exclude_modules"));
+    return check_list(x, TR_ADAPTER_SAVED, &a->saved, "modules_to_save");
 }
 
 /* Modules that hold others, or have no parameters: none of them may be a target, and a list of layers is no module that
@@ -164,22 +204,32 @@ static const char *nearest_target(const char *text, const struct tr_adapter_choi
 }
 
 /* Like names of targets: a pattern of the options that matches no target is a misspelling. PEFT warns. */
-static enum tr_status check_patterns(const char *option, const struct pattern *p, size_t n,
-                                     const struct tr_adapter_choice *c)
+static enum tr_status check_patterns(const struct checking *x, enum tr_adapter_names list, const char *option,
+                                     const struct pattern *p, size_t n, const struct tr_adapter_choice *c)
 {
+    enum tr_status st = TR_OK;
+    struct tr_str passed = { 0 };
     for (size_t i = 0; i < n; i++) {
         bool is_match = false;
         char shown[128];
         for (size_t k = 0; k < c->n && !is_match; k++)
             if (c->module[k].target.is_target)
-                TR_PASS(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
-        const char *best = is_match ? NULL : nearest_target(p[i].text, c);
-        if (!is_match)
-            return tr_fail(TR_USAGE, "%s %s: no module that gets an adapter has this name; %s%s%s", option,
-                           tr_escape(p[i].text, shown, sizeof shown), best ? "did you mean " : "",
-                           best ? best : "drop it or target the module", best ? "?" : "");
+                TR_TRY(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
+        if (is_match)
+            continue;
+        if (may_pass(x->a, list, p[i].text) && (x->a->is_adopted[list] || !is_a_module(x->l, p[i].text, false))) {
+            add_name(&passed, p[i].text);
+            continue;
+        }
+        const char *best = nearest_target(p[i].text, c);
+        TR_TRY(tr_fail(TR_USAGE, "%s %s: no module that gets an adapter has this name; %s%s%s", option,
+                       tr_escape(p[i].text, shown, sizeof shown), best ? "did you mean " : "",
+                       best ? best : "drop it or target the module", best ? "?" : ""));
     }
-    return TR_OK;
+    add_passed(x, option, "that gets an adapter", &passed);
+out:
+    tr_str_release(&passed);
+    return st;
 }
 
 /* A rank above both sides of every matrix is a slip of the hand: it trains more than the matrices themselves hold. One
@@ -220,14 +270,16 @@ static int64_t trained(const struct tr_adapter *a, const struct tr_adapter_modul
     return n;
 }
 
-enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out)
+static enum tr_status choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *passed,
+                             struct tr_adapter_choice *out)
 {
     enum tr_status st = TR_OK;
     struct module_list l = { 0 };
+    const struct checking x = { a, &l, passed };
     struct tr_adapter_choice c = { 0 };
     TR_TRY(tr_adapter_list(m, &l));
     TR_TRY(check_others(a, m, &l));
-    TR_TRY(check_names(a, m, &l));
+    TR_TRY(check_names(&x, m));
     for (size_t i = 0; i < l.n; i++) {
         struct tr_adapter_module *mod = &l.module[i];
         char name[TR_NAME_MAX];
@@ -247,8 +299,8 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     c.module = l.module;
     c.n = l.n;
     if (!a->config) {
-        TR_TRY(check_patterns("rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
-        TR_TRY(check_patterns("alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
+        TR_TRY(check_patterns(&x, TR_ADAPTER_RANK, "rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
+        TR_TRY(check_patterns(&x, TR_ADAPTER_ALPHA, "alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
         TR_TRY(check_ranks(&c));
     }
     l.module = NULL;
@@ -256,6 +308,19 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
 out:
     tr_adapter_list_release(&l);
     return st;
+}
+
+enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out)
+{
+    return choose(a, m, NULL, out);
+}
+
+enum tr_status tr_adapter_passed(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out)
+{
+    struct tr_adapter_choice c;
+    TR_PASS(choose(a, m, out, &c));
+    free(c.module);
+    return tr_str_check(out, "names of modules");
 }
 
 bool tr_adapter_is_tied(const struct tr_model *m, const struct tr_adapter_module *mod)

@@ -54,18 +54,23 @@ static enum tr_status add_known(const struct tr_config *cfg, struct tr_str *out)
 /* What the adapter is, where the run trains one. */
 static enum tr_status add_adapter(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
 {
-    struct tr_adapter *a = NULL;
+    struct tr_str passed = { 0 };
+    const struct tr_adapter *a = s->from.adapter;
     enum tr_status st = TR_OK;
-    if (!shows_text(cfg))
+    if (!a)
         return TR_OK;
-    TR_TRY(tr_adapter_open(cfg, &a));
-    if (a) {
+    TR_TRY(tr_adapter_passed(a, s->model, &passed));
+    if (passed.n) {
+        tr_str_addf(&passed, "\n");
+        cli_warn(passed.p);
+    }
+    if (shows_text(cfg)) {
         tr_str_addf(out, "adapter: ");
         TR_TRY(tr_adapter_summary(a, s->model, out));
         tr_str_addf(out, "\n");
     }
 out:
-    tr_adapter_close(a);
+    tr_str_release(&passed);
     return st;
 }
 

@@ -387,6 +387,8 @@ static enum tr_status train(struct tr_trainer *t)
         if (st == TR_OK)
             st = tr_trainer_report_config(t);
         if (st == TR_OK)
+            st = tr_trainer_report_passed(t);
+        if (st == TR_OK)
             st = loop(t);
         bool is_stopped = st == TR_STOPPED || st == TR_ENDED || st == TR_UNSAVED;
         if (st == TR_OK || st == TR_STOPPED || st == TR_ENDED)

@@ -120,6 +120,7 @@ enum tr_status tr_trainer_load_step(struct tr_trainer *t, int64_t step);
 enum tr_status tr_trainer_report_plan(struct tr_trainer *t);
 enum tr_status tr_trainer_report_layout(struct tr_trainer *t);
 enum tr_status tr_trainer_report_config(struct tr_trainer *t);
+enum tr_status tr_trainer_report_passed(struct tr_trainer *t);
 /* Ends a stage of the start and begins the next. The event with all of them is written after the first step. */
 void tr_trainer_lap(struct tr_trainer *t, const char *phase);
 void tr_trainer_report_start(struct tr_trainer *t);

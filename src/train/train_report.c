@@ -108,6 +108,25 @@ enum tr_status tr_trainer_report_config(struct tr_trainer *t)
     return st;
 }
 
+/* Names of modules that this model does not have. */
+enum tr_status tr_trainer_report_passed(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str text = { 0 }, fields = { 0 };
+    if (!tr_trainer_is_first(t) || !t->s->from.adapter)
+        return TR_OK;
+    TR_TRY(tr_adapter_passed(t->s->from.adapter, t->s->model, &text));
+    if (text.n) {
+        tr_str_member(&fields, "\"text\":", text.p);
+        TR_TRY(tr_str_check(&fields, "an event"));
+        tr_observe_note(t->ob, "passed_over", fields.p, text.p);
+    }
+out:
+    tr_str_release(&text);
+    tr_str_release(&fields);
+    return st;
+}
+
 enum tr_status tr_trainer_report_plan(struct tr_trainer *t)
 {
     enum { N = TR_A_COUNT + 2 };

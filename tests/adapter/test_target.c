@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@ static const cJSON *get(const cJSON *row, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(row, key);
 }
+
+static int n_passed; /* rows in which a name that no model has was passed over */
 
 /* The targets of a row and ours are the same set, with the same ranks and scales. */
 static bool same_targets(const cJSON *row, const struct tr_adapter_choice *c)
@@ -65,6 +68,27 @@ static bool same_text(const cJSON *row, const struct tr_adapter *a, const struct
     return is_same;
 }
 
+/* The same as a file of another trainer gives it: names of no module are passed over as PEFT passes over them, and
+ * said. */
+static bool as_options(const cJSON *row, struct tr_adapter *a, const struct tr_model *m)
+{
+    struct tr_adapter_choice c = { 0 };
+    struct tr_str passed = { 0 };
+    cJSON *config = a->config;
+    a->config = NULL;
+    memset(a->is_adopted, true, sizeof a->is_adopted);
+    bool is_same = tr_adapter_choose(a, m, &c) == TR_OK && tr_adapter_passed(a, m, &passed) == TR_OK;
+    if (!is_same)
+        print_error("as options: %s\n", tr_error_text());
+    is_same = is_same && same_targets(row, &c);
+    if (strstr(passed.n ? passed.p : "", "Wqkv"))
+        n_passed++;
+    free(c.module);
+    tr_str_release(&passed);
+    a->config = config;
+    return is_same;
+}
+
 static bool check_row(const cJSON *row, const struct tr_model *m)
 {
     struct tr_adapter *a = NULL;
@@ -89,6 +113,8 @@ static bool check_row(const cJSON *row, const struct tr_model *m)
     } else {
         assert_int_equal(st, TR_USAGE);
     }
+    if (a && !is_refused && !as_options(row, a, m))
+        is_same = false;
     if (!is_same)
         print_error("%s %s\n\n", get(row, "model")->valuestring, text);
     free(c.module);
@@ -117,12 +143,58 @@ static void targets_are_those_of_peft(void **state)
     }
     tr_model_close(m);
     cJSON_Delete(table);
-    print_message("%d configurations, %d differ\n", n, n_bad);
-    assert_true(n > 0 && n_bad == 0);
+    print_message("%d configurations, %d differ; %d name Wqkv\n", n, n_bad, n_passed);
+    assert_true(n > 0 && n_bad == 0 && n_passed > 0);
+}
+
+/* ---- names of other families ---- */
+
+static const char *leaf_of(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+/* By the end of its name, with the module that holds it, and whole. */
+static void each_matrix_is_known(const struct tr_model *m)
+{
+    struct module_list l;
+    assert_int_equal(tr_adapter_list(m, &l), TR_OK);
+    for (size_t i = 0; i < l.n; i++) {
+        const char *name = l.module[i].target.module;
+        if (l.module[i].kind != TR_MODULE_NORM && strcmp(leaf_of(name), "wpe") != 0 &&
+            strcmp(leaf_of(name), "embed_positions") != 0 && strncmp(leaf_of(name), "project_", 8) != 0 &&
+            (!tr_arch_has_module(name) || !tr_arch_has_module(leaf_of(name))))
+            fail_msg("no family has %s", name);
+        if (l.module[i].kind == TR_MODULE_NORM && tr_arch_has_module(leaf_of(name)))
+            fail_msg("%s is a norm, and no name of a matrix", name);
+    }
+    tr_adapter_list_release(&l);
+}
+
+static void matrices_of_all_families_are_known(void **state)
+{
+    (void)state;
+    glob_t found;
+    assert_int_equal(glob(TR_SOURCE_DIR "/tests/golden/*/config.json", 0, NULL, &found), 0);
+    assert_true(found.gl_pathc > 30);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char *end = strrchr(found.gl_pathv[i], '/');
+        *end = 0;
+        struct tr_model *m = open_model(strrchr(found.gl_pathv[i], '/') + 1);
+        each_matrix_is_known(m);
+        tr_model_close(m);
+    }
+    globfree(&found);
+    static const char *const unknown[] = { "q_porj", "mlp", "self_attn", "proj", "_proj", "norm", "", "layers.0" };
+    for (size_t i = 0; i < TR_COUNT_OF(unknown); i++)
+        if (tr_arch_has_module(unknown[i]))
+            fail_msg("\"%s\" is not a module of any family", unknown[i]);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(targets_are_those_of_peft) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(targets_are_those_of_peft),
+                                        cmocka_unit_test(matrices_of_all_families_are_known) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

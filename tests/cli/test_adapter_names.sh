@@ -49,3 +49,52 @@ refused 'the base is frozen' --lora_r 4 --frozen '*norm*'
 refused 'layers_to_transform works with a list' --layers_to_transform 1
 refused 'init_lora_weights "loftq" is not implemented' --init_lora_weights loftq
 refused 'bias of B. and use_dora do not go together' --lora_b_bias --use_dora
+refused 'lora_target_modules gate_up_proj: .*did you mean gate_proj?' --lora_target_modules gate_up_proj,c_attn
+refused 'lora_target_modules q_porj: .*did you mean q_proj?' --lora_target_modules q_porj,v_proj,gate_up_proj
+refused 'lora_target_modules Wqkv: ' --lora_target_modules q_proj,Wqkv
+refused 'modules_to_save embed_in: ' --lora_modules_to_save embed_in
+
+# Names of other families are passed over where another name matches, as PEFT does, and said once.
+passed() { # TEXT WORDS ARGUMENT...: stderr and a line of the plan
+    local text=$1
+    shift
+    plan "$@"
+    [ "$(cat stderr)" = "$text" ] || fail "$*: $(cat stderr)"
+}
+elsewhere='of this model is called'
+passed "lora_target_modules: no module $elsewhere gate_up_proj, mlp.c_fc: passed over, as PEFT does" 'adapter: LoRA r 8 alpha 16 on 2 modules: .*' \
+    --lora_target_modules q_proj,gate_up_proj,mlp.c_fc
+passed "exclude_modules: no module $elsewhere fc1: passed over, as PEFT does" 'adapter: LoRA r 8 alpha 16 on 14 modules: .*' --exclude_modules fc1 --lora_r 8
+passed "modules_to_save: no module $elsewhere wte: passed over, as PEFT does
+rank_pattern: no module that gets an adapter is called fc2: passed over, as PEFT does" 'adapter: LoRA r 2 to 4 alpha 8 on 14 modules, 1 modules whole: .*' \
+    --lora_r 4 --lora_modules_to_save model.norm,wte --rank_pattern q_proj=2,fc2=3
+"$TRIREME" train "${run[@]}" --data train.jsonl --output out --max_steps 1 --lora_target_modules q_proj,gate_up_proj >run.log
+[ "$(grep -c 'is called gate_up_proj: passed over' run.log)" = 1 ] || fail "$(cat run.log)"
+grep -q '"passed_over".*is called gate_up_proj' out/events.jsonl || fail "no event"
+python3 -c 'import json; t = json.load(open("out/adapter_config.json"))["target_modules"]; assert t == ["gate_up_proj", "q_proj"], t'
+
+# All that a file of another trainer lists, and a replay of its run.
+cat >axolotl.yml <<'YAML'
+base_model: model
+adapter: lora
+lora_r: 4
+lora_target_modules: [q_proj, Wqkv, gate_up_proj]
+lora_modules_to_save: [model.norm, score]
+datasets:
+  - path: train.jsonl
+    type: completion
+sequence_len: 32
+micro_batch_size: 1
+max_steps: 1
+output_dir: foreign
+YAML
+"$TRIREME" train --config axolotl.yml >run.log 2>&1 || fail "$(cat run.log)"
+grep -q "lora_target_modules: no module $elsewhere Wqkv, gate_up_proj: passed over" run.log || fail "$(cat run.log)"
+grep -q "modules_to_save: no module $elsewhere score: passed over" run.log || fail "$(cat run.log)"
+"$TRIREME" replay foreign --step 1 | grep -q 'equal to the bit' || fail "replay"
+expect 2 "$TRIREME" train --config axolotl.yml --lora_target_modules q_proj,Wqkv --output refused
+sed -i 's/\[q_proj, /[q_porj, /' axolotl.yml
+expect 2 "$TRIREME" train --config axolotl.yml --output refused
+grep -q 'lora_target_modules q_porj: .*did you mean q_proj?' stderr || fail "$(cat stderr)"
+[ ! -e refused ] || fail "refused, and something was written"
+echo "names of adapters: refused, passed over, and said"
