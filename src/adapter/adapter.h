@@ -38,14 +38,15 @@ struct tr_adapter_tokens {
 
 struct tr_adapter_regexes; /* the patterns, compiled */
 
-/* The lists of names. */
-enum tr_adapter_names {
+/* What is judged by where it comes from: lists of names, and the rank. */
+enum tr_adapter_given {
     TR_ADAPTER_TARGET,
     TR_ADAPTER_EXCLUDE,
     TR_ADAPTER_SAVED,
     TR_ADAPTER_RANK,
     TR_ADAPTER_ALPHA,
-    TR_ADAPTER_NAMES
+    TR_ADAPTER_R,
+    TR_ADAPTER_GIVEN
 };
 
 struct tr_adapter {
@@ -69,7 +70,7 @@ struct tr_adapter {
     size_t n_rank_patterns, n_alpha_patterns;
     struct tr_adapter_tokens *tokens; /* a list for each table */
     size_t n_tokens;
-    bool is_adopted[TR_ADAPTER_NAMES]; /* of options: a file of another trainer gave the list */
+    bool is_adopted[TR_ADAPTER_GIVEN]; /* of options: a file of another trainer gave it */
     char *base;                        /* base_model_name_or_path; NULL: not said */
     cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
     struct tr_adapter_regexes *regexes;
@@ -129,8 +130,8 @@ struct tr_adapter_choice {
  * the options is misspelt, and names a rank that is larger than its matrix. Release with free(out->module). */
 enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out);
 /* Appends a sentence for each list of the options with names that no module of this model has and that are passed over,
- * as PEFT does: names of other families' modules, and all that a file of another trainer has. Nothing: there are none.
- */
+ * as PEFT does: names of other families' modules, and all that a file of another trainer has; and one for a rank of
+ * such a file that is above both sides of every matrix. Nothing: there are none. */
 enum tr_status tr_adapter_passed(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out);
 
 /* Is it the head, or the table of tokens? */

@@ -70,7 +70,7 @@ out:
 /* PEFT passes over a name that no module has. Here only one that was not meant for this model: a file of PEFT's may be
  * of another model, a file of another trainer lists what many models have, and so do people whose list has the names of
  * another family. Any other name is a misspelling, which would train the wrong adapter for days. */
-static bool may_pass(const struct tr_adapter *a, enum tr_adapter_names list, const char *name)
+static bool may_pass(const struct tr_adapter *a, enum tr_adapter_given list, const char *name)
 {
     return a->config || a->is_adopted[list] || tr_arch_has_module(name);
 }
@@ -105,7 +105,7 @@ static bool is_a_module(const struct module_list *l, const char *name, bool is_s
     return is_there;
 }
 
-static enum tr_status check_list(const struct checking *x, enum tr_adapter_names list, const struct tr_words *w,
+static enum tr_status check_list(const struct checking *x, enum tr_adapter_given list, const struct tr_words *w,
                                  const char *option)
 {
     enum tr_status st = TR_OK;
@@ -204,7 +204,7 @@ static const char *nearest_target(const char *text, const struct tr_adapter_choi
 }
 
 /* Like names of targets: a pattern of the options that matches no target is a misspelling. PEFT warns. */
-static enum tr_status check_patterns(const struct checking *x, enum tr_adapter_names list, const char *option,
+static enum tr_status check_patterns(const struct checking *x, enum tr_adapter_given list, const char *option,
                                      const struct pattern *p, size_t n, const struct tr_adapter_choice *c)
 {
     enum tr_status st = TR_OK;
@@ -233,8 +233,8 @@ out:
 }
 
 /* A rank above both sides of every matrix is a slip of the hand: it trains more than the matrices themselves hold. One
- * that is above those of some is as in PEFT. */
-static enum tr_status check_ranks(const struct tr_adapter_choice *c)
+ * that is above those of some is as in PEFT, and so is one that was made for a larger model. */
+static enum tr_status check_ranks(const struct checking *x, const struct tr_adapter_choice *c)
 {
     const struct tr_adapter_module *widest = NULL;
     int64_t most = 0;
@@ -248,12 +248,20 @@ static enum tr_status check_ranks(const struct tr_adapter_choice *c)
             widest = mod;
         }
     }
-    return !widest
-               ? TR_OK
-               : tr_fail(TR_USAGE,
-                         "lora_r %" PRId64 " is above both sides of every matrix that it would adapt, the widest is "
-                         "%s (%" PRId64 " x %" PRId64 "); use %" PRId64 " or less",
-                         widest->target.r, widest->target.module, widest->n_out, widest->n_in, most);
+    if (!widest)
+        return TR_OK;
+    if (!x->a->is_adopted[TR_ADAPTER_R])
+        return tr_fail(TR_USAGE,
+                       "lora_r %" PRId64 " is above both sides of every matrix that it would adapt, the widest is "
+                       "%s (%" PRId64 " x %" PRId64 "); use %" PRId64 " or less",
+                       widest->target.r, widest->target.module, widest->n_out, widest->n_in, most);
+    if (x->passed)
+        tr_str_addf(x->passed,
+                    "%slora_r %" PRId64
+                    " is above both sides of every matrix that it adapts, the widest is %s (%" PRId64 " x %" PRId64
+                    "): it trains, as in PEFT",
+                    x->passed->n ? "\n" : "", widest->target.r, widest->target.module, widest->n_out, widest->n_in);
+    return TR_OK;
 }
 
 /* Elements of one module that are trained. */
@@ -301,7 +309,7 @@ static enum tr_status choose(const struct tr_adapter *a, const struct tr_model *
     if (!a->config) {
         TR_TRY(check_patterns(&x, TR_ADAPTER_RANK, "rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
         TR_TRY(check_patterns(&x, TR_ADAPTER_ALPHA, "alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
-        TR_TRY(check_ranks(&c));
+        TR_TRY(check_ranks(&x, &c));
     }
     l.module = NULL;
     *out = c;

@@ -74,14 +74,14 @@ static enum tr_status take_pattern(const struct tr_words *w, const char *option,
     return TR_OK;
 }
 
-static const char *const list_options[] = { "lora_target_modules", "exclude_modules", "lora_modules_to_save",
-                                            "rank_pattern", "alpha_pattern" };
-static_assert(TR_COUNT_OF(list_options) == TR_ADAPTER_NAMES, "an option for each list of names");
+static const char *const given[] = { "lora_target_modules", "exclude_modules", "lora_modules_to_save",
+                                     "rank_pattern",        "alpha_pattern",   "lora_r" };
+static_assert(TR_COUNT_OF(given) == TR_ADAPTER_GIVEN, "an option for each of them");
 
 static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter *a)
 {
-    for (int i = 0; i < TR_ADAPTER_NAMES; i++)
-        a->is_adopted[i] = tr_config_is_adopted(cfg, list_options[i]);
+    for (int i = 0; i < TR_ADAPTER_GIVEN; i++)
+        a->is_adopted[i] = tr_config_is_adopted(cfg, given[i]);
     TR_PASS(take_targets(cfg, a));
     TR_PASS(take_names(&cfg->exclude_modules, &a->exclude, &a->exclude_is_regex));
     if (cfg->lora_modules_to_save.n)

@@ -376,6 +376,7 @@ static const struct import_row rows[] = {
     { .key = "lora_target_modules", .when = "adapter=lora qlora;lora_target_linear=@on", DECIDED, .why = "lora_target_linear takes all of them" },
     { .key = "lora_target_modules", LORA, TAKEN, .sets = "lora_target_modules" },
     { .key = "lora_target_linear", .value = "@on", LORA, TAKEN, .sets = "lora_target_modules=all-linear" },
+    { .key = "lora_modules_to_save", .value = OF_TIED, .when = "adapter=lora qlora;!peft_ensure_weight_tying=@on", TAKEN, .sets = TRAIN_APART, .why = APART },
     { .key = "lora_modules_to_save", LORA, TAKEN, .sets = "lora_modules_to_save" },
     { .key = "peft_use_rslora", .value = "@on", LORA, TAKEN, .sets = "use_rslora=true" },
     { .key = "peft_use_dora", .value = "@on", LORA, TAKEN, .sets = "use_dora=true" },

@@ -270,6 +270,7 @@ static const struct import_row rows[] = {
     { .key = "lora_target", .value = "@absent", TAKEN, .sets = "lora_target_modules=all-linear", .when = "stage=sft pt dpo kto;finetuning_type=lora @absent;adapter_name_or_path=@absent", .why = "LLaMA-Factory's default" },
     { .key = "lora_target", .value = "all", TAKEN, .sets = "lora_target_modules=all-linear" },
     SAME("lora_target", "lora_target_modules"),
+    { .key = "additional_target", .value = OF_TIED, TAKEN, .sets = TRAIN_APART, .why = APART },
     SAME("additional_target", "lora_modules_to_save"),
     { .key = "use_rslora", .value = "@on", TAKEN, .sets = "use_rslora=true" },
     { .key = "use_dora", .value = "@on", TAKEN, .sets = "use_dora=true" },

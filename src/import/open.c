@@ -261,6 +261,24 @@ static void take_inner(struct tr_import *im, const struct tree *t, const struct 
         tr_import_leaf(im, inner, &inner->leaves[i]);
 }
 
+/* Tools publish DeepSpeed files under names that say their stage: zero3_bf16.json, ds_z2_config.json. What such a file
+ * holds besides is "auto", or how ranks talk. */
+static bool take_stage(struct tr_import *im, const struct tree *t, const struct leaf *leaf)
+{
+    const char *base = strrchr(leaf->text, '/');
+    base = base != NULL ? base + 1 : leaf->text;
+    for (char stage[] = "0"; stage[0] <= '3'; stage[0]++) {
+        char words[64];
+        snprintf(words, sizeof words, "zero%s*.json ds_zero%s*.json ds_z%s_*.json", stage, stage, stage);
+        if (tr_words_match(words, &(struct leaf){ .text = base })) {
+            tr_import_add(im, t, leaf, TR_IMPORT_DIFFERS, "zero", stage,
+                          "there is no such file here, and its name says the stage; give it too where it says more");
+            return true;
+        }
+    }
+    return false;
+}
+
 void tr_import_part(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct tool *tool)
 {
     char path[TR_PATH_MAX], why[TR_PATH_MAX + 64];
@@ -271,6 +289,8 @@ void tr_import_part(struct tr_import *im, const struct tree *t, const struct lea
         return;
     }
     if (!tr_import_locate(t, leaf->text, path)) {
+        if (tool == &tr_tool_deepspeed && take_stage(im, t, leaf))
+            return;
         snprintf(why, sizeof why, "there is no such file here; give it too: config import FILE %s", leaf->text);
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
         return;

@@ -15,6 +15,11 @@
     "parameters stay on the device; with zero 2 or less frozen ones stream from the host, with zero 0 those that "     \
     "learn (--offload_param cpu)"
 
+/* PEFT trains a copy of a tied embedding or head, unless it is told to keep them one. */
+#define OF_TIED     "*embed* *wte* *lm_head*"
+#define TRAIN_APART "lora_modules_to_save untie=true"
+#define APART       "of a tied model trained apart from the other, as PEFT does"
+
 /* Sources of data. */
 #define IN_DATA "part of its source in data"
 #define A_PART  "a part of a data set of the hub is a directory of its name"

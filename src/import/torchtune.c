@@ -189,7 +189,7 @@ static const struct import_row rows[] = {
     { .key = "model.fusion_trainable model.decoder_trainable model.encoder_trainable model.image_size tokenizer.image_size tokenizer.max_num_tiles", CANNOT, .why = "text only: there are no images here" },
     IDLE("model.vocab_size model.num_layers model.num_heads model.num_kv_heads model.embed_dim model.max_seq_len model.norm_eps model.attn_dropout model.intermediate_dim model.rope_base", "config.json of the model says it"),
     { .key = "checkpointer._component_", .value = "*Meta*", DECIDED, .when = "checkpointer.checkpoint_dir=*/original */original/", .why = "checkpoint_dir says it" },
-    { .key = "checkpointer._component_", .value = "*Meta*", CANNOT, .why = "models are HF directories with safetensors" },
+    { .key = "checkpointer._component_", .value = "*Meta*", DIFFERS, .why = "checkpoint_dir must be the HF directory of the model, with its safetensors" },
     { .key = "checkpointer._component_", DECIDED, .why = "models are HF directories with safetensors" },
     { .key = "checkpointer.checkpoint_dir", DIFFERS, .sets = "model", .convert = around_original, .why = "the HF directory around Meta's files: download its safetensors too" },
     SAME("checkpointer.checkpoint_dir", "model"),

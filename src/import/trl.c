@@ -183,6 +183,7 @@ static const struct import_row rows[] = {
     { .key = "lora_alpha", TAKEN, .sets = "lora_alpha", .when = "use_peft=true" },
     { .key = "lora_dropout", TAKEN, .sets = "lora_dropout", .when = "use_peft=true" },
     { .key = "lora_target_modules", TAKEN, .sets = "lora_target_modules", .when = "use_peft=true" },
+    { .key = "lora_modules_to_save", .value = OF_TIED, TAKEN, .sets = TRAIN_APART, .when = "use_peft=true", .why = APART },
     { .key = "lora_modules_to_save", TAKEN, .sets = "lora_modules_to_save", .when = "use_peft=true" },
     { .key = "use_rslora", .value = "@on", TAKEN, .sets = "use_rslora=true", .when = "use_peft=true" },
     { .key = "use_dora", .value = "@on", TAKEN, .sets = "use_dora=true", .when = "use_peft=true" },

@@ -93,6 +93,9 @@ grep -q "lora_target_modules: no module $elsewhere Wqkv, gate_up_proj: passed ov
 grep -q "modules_to_save: no module $elsewhere score: passed over" run.log || fail "$(cat run.log)"
 "$TRIREME" replay foreign --step 1 | grep -q 'equal to the bit' || fail "replay"
 expect 2 "$TRIREME" train --config axolotl.yml --lora_target_modules q_proj,Wqkv --output refused
+sed 's/^lora_r: 4/lora_r: 100/; s/^output_dir:.*/output_dir: wide/' axolotl.yml >wide.yml
+"$TRIREME" train --config wide.yml >run.log 2>&1 || fail "$(cat run.log)"
+grep -q 'lora_r 100 is above both sides of every matrix that it adapts, .* it trains, as in PEFT' run.log || fail "$(cat run.log)"
 sed -i 's/\[q_proj, /[q_porj, /' axolotl.yml
 expect 2 "$TRIREME" train --config axolotl.yml --output refused
 grep -q 'lora_target_modules q_porj: .*did you mean q_proj?' stderr || fail "$(cat stderr)"

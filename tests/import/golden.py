@@ -409,6 +409,16 @@ test_datasets:
     ("torchtune originals", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer").replace("dir: /tmp/m", "dir: /tmp/m/original/")
                              .replace("  source: json\n  data_files: a.jsonl\n", "").replace("instruct_dataset", "alpaca_dataset").replace("max_seq_len: 1024", "max_seq_len: null")},
      without(TUNE_OUT, "sequence_length", dtype="fp32", data=["tatsu-lab/alpaca"], train_on="all"), ["checkpointer.checkpoint_dir", "dataset._component_"], [], []),
+    ("axolotl lora of a tied head", {"c.yml": AX + "adapter: lora\nlora_r: 8\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n"
+                                                   "deepspeed: deepspeed_configs/zero3_bf16.json\n"},
+     without(AX_OUT, zero=3, finetuning_type="lora", lora_r=8, lora_modules_to_save=["embed_tokens", "lm_head"], untie=True), ["deepspeed"], [], []),
+    ("llamafactory lora of a tied head", {"a.yaml": (LF % "lora") + "additional_target: embed_tokens,lm_head\ndeepspeed: examples/deepspeed/ds_z2_config.json\n"},
+     without(LF_OUT, zero=2, finetuning_type="lora", lora_target_modules=["all-linear"], lora_modules_to_save=["embed_tokens,lm_head"], untie=True), ["deepspeed", "template"], [], []),
+    ("trl lora of a tied head", {"a.yaml": "model_name_or_path: m\ndataset_name: d\nuse_peft: true\nlora_modules_to_save: lm_head\nlearning_rate: 1e-4\n"},
+     {"model": "m", "data": ["d"], "finetuning_type": "lora", "lora_modules_to_save": ["lm_head"], "untie": True, "learning_rate": 1e-4, "recompute": "block", "dtype": "bfloat16",
+      "sequence_length": 1024, "packing": "none", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}, [], [], []),
+    ("torchtune with Meta's checkpointer on another directory", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer")},
+     without(TUNE_OUT, dtype="fp32"), ["checkpointer._component_"], [], []),
     ("torchtune pairs", {"a.yaml": (TUNE % ("", "fp32")).replace("modules.loss.LinearCrossEntropyLoss", "rlhf.loss.DPOLoss\n  beta: 0.05").replace("instruct_dataset", "preference_dataset") +
                          "ref_checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: /tmp/m\n  model_type: LLAMA3\n"},
      without(TUNE_OUT, dtype="fp32", task="dpo", beta=0.05, data=["a.jsonl"]), [], [], []),
