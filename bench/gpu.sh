@@ -310,6 +310,9 @@ part_families() {
 part_attention() {
     within 200 "$bin/bench_attention" ${TR_CASES:+cases="$TR_CASES"} >"$out/attention.txt" 2>&1 || { say "- attention: $(tail -n 1 "$out/attention.txt")"; bad=1; }
     say "$(grep '^|' "$out/attention.txt")"
+    [ -n "$python" ] && [ "${TR_PEER:-1}" = 1 ] || return
+    within 100 "$python" bench/attention_torch.py >"$out/attention-torch.txt" 2>&1 || say "- attention_torch.py: failed or over its time: $(tail -n 1 "$out/attention-torch.txt")"
+    say "$(grep -E '^[|-]' "$out/attention-torch.txt")"
 }
 lean='
 llama-8b-lora      lora,llama-8b,4,2048,liger       lora=16
