@@ -21,9 +21,11 @@
     /* of a pair of answers: element where the other one begins, and the chosen one lies first; of an answer with a    \
        label: begin, plus 1 where it is desirable; else -1 */                                                          \
     X(OTHER, other, int32_t, TR_I32)                                                                                   \
-    /* of pairs and labels: at the first token of an answer its loss under the reference; with loss_weights: the       \
-       weight of each target, in units (data.h); else 0 */                                                             \
-    X(VALUE, value, float, TR_F32)
+    /* of pairs and labels: at the first token of an answer its loss under the reference; else 0 */                    \
+    X(VALUE, value, float, TR_F32)                                                                                     \
+    /* of the token's target. With loss_weights: in units (data.h); of pairs with ld_alpha: in the log-probability of  \
+       the answer; else 0 */                                                                                           \
+    X(WEIGHT, weight, float, TR_F32)
 
 enum tr_batch_slot {
 #define X(id, name, type, dtype) TR_B_##id,

@@ -124,7 +124,8 @@ struct tr_config {
     double beta; /* < 0: that of the task */
     double label_smoothing, simpo_gamma, rpo_alpha, desirable_weight, undesirable_weight;
     enum tr_divergence f_divergence_type;
-    double f_alpha_divergence_coef, discopop_tau;
+    double f_alpha_divergence_coef, discopop_tau, ld_alpha;
+    bool use_weighting;
     const char *ref_model; /* NULL: the model itself, before the first step */
 
     /* adapters: what adapter_config.json calls them, where PEFT has the key */

@@ -428,6 +428,8 @@ const struct option tr_options[] = {
     REAL(label_smoothing, "preference", "dpo_label_smoothing", RUN | VERB(EVAL), "0", 0, 0.5, true, "share of pairs that are taken to be the wrong way round"),
     REAL(simpo_gamma, "preference", "", RUN | VERB(EVAL), "0.5", 0, 1e9, false, "simpo: margin of the chosen answer"),
     REAL(rpo_alpha, "preference", "pref_ftx cpo_alpha", RUN | VERB(EVAL), "0", 0, 1e9, false, "weight of the mean loss of a token of the chosen answer, which is added"),
+    REAL(ld_alpha, "preference", "dpo_ld_alpha", RUN | VERB(EVAL), "1", 0, 1, false, "weight of the tokens of an answer behind the length of the other one (LD-DPO)"),
+    FLAG(use_weighting, "preference", "dpo_use_weighting", RUN | VERB(EVAL), "weigh each pair by how likely the model finds its answers (WPO)", false),
     CHOICE(f_divergence_type, "preference", "", RUN | VERB(EVAL), "reverse_kl", divergences, "how the distance from the reference is measured (f-DPO)"),
     REAL(f_alpha_divergence_coef, "preference", "", RUN | VERB(EVAL), "0.5", -1e3, 1e3, false, "alpha of alpha_divergence; 1 is the reverse KL"),
     REAL(discopop_tau, "preference", "", RUN | VERB(EVAL), "0.05", 1e-6, 1e6, false, "discopop: width of the change between its two losses"),

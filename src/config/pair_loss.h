@@ -67,9 +67,11 @@ struct tr_pair_rule {
     struct tr_pair_term term[TR_PAIR_TERMS]; /* NONE ends the list; the first is NONE: it trains no pairs */
     float beta, label_smoothing, gamma;
     enum tr_divergence divergence;
-    float alpha;     /* of alpha_divergence */
-    float tau;       /* of discopop */
-    float weight[2]; /* of labels: of a desirable answer, and of an undesirable one */
+    float alpha;        /* of alpha_divergence */
+    float tau;          /* of discopop */
+    float weight[2];    /* of labels: of a desirable answer, and of an undesirable one */
+    bool weighs_tokens; /* losses with a reference read log-probabilities whose tokens have weights (LD-DPO) */
+    bool weighs_pairs;  /* the loss of a pair is weighed by how likely the model finds its answers (WPO) */
 };
 
 static inline bool tr_pair_is_on(const struct tr_pair_rule *k)

@@ -61,6 +61,8 @@ struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
                               .divergence = cfg->f_divergence_type,
                               .alpha = (float)cfg->f_alpha_divergence_coef,
                               .tau = (float)cfg->discopop_tau,
+                              .weighs_tokens = cfg->ld_alpha < 1,
+                              .weighs_pairs = cfg->use_weighting,
                               .weight = { (float)cfg->desirable_weight, (float)cfg->undesirable_weight } };
     if (cfg->task == TR_TASK_SFT)
         return k;
@@ -173,6 +175,12 @@ static void check_numbers(struct loader *l, const struct tr_pair_rule *k)
         tr_loader_notice(l, "discopop_tau has no effect with loss_type %s", loss);
     if (tr_loader_is_given(l, "f_alpha_divergence_coef") && c->f_divergence_type != TR_DIVERGENCE_ALPHA)
         tr_loader_notice(l, "f_alpha_divergence_coef has no effect without f_divergence_type alpha_divergence");
+    if (c->ld_alpha < 1 && (c->task == TR_TASK_KTO || !tr_config_needs_reference(c)))
+        tr_loader_error(l,
+                        "ld_alpha weighs tokens of a pair that is compared with a reference; leave it out with %s %s",
+                        c->task == TR_TASK_KTO ? "--task" : "loss_type", c->task == TR_TASK_KTO ? "kto" : loss);
+    if (c->use_weighting && c->task == TR_TASK_KTO)
+        tr_loader_error(l, "use_weighting weighs pairs of answers; leave it out with --task kto");
     if (c->ref_model && !tr_config_needs_reference(c))
         tr_loader_notice(l, "ref_model has no effect with loss_type %s", loss);
     if (tr_loader_is_given(l, "simpo_gamma") && !has_term(k, TR_PAIR_SIMPO))
@@ -184,6 +192,7 @@ void tr_loader_preference(struct loader *l)
     static const char *const only[] = { "loss_type",         "beta",
                                         "label_smoothing",   "simpo_gamma",
                                         "rpo_alpha",         "ref_model",
+                                        "ld_alpha",          "use_weighting",
                                         "f_divergence_type", "f_alpha_divergence_coef",
                                         "discopop_tau",      "desirable_weight",
                                         "undesirable_weight" };

@@ -401,6 +401,8 @@ enum tr_status tr_data_begin(const struct tr_data_options *o, uint64_t seed, siz
     d->has_pairs = o->wants_pairs;
     d->has_labels = o->wants_labels;
     d->weighs = o->weighs;
+    d->weighs_tails = o->weighs_tails;
+    d->tail_weight = o->tail_weight;
     if (n_files && TR_ALLOC(d->files, n_files, "%zu data files", n_files) != TR_OK) {
         tr_data_close(d);
         return TR_NOMEM;

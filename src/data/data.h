@@ -38,11 +38,13 @@ struct tr_data_options {
     bool reads_weights;     /* records have weights of their targets (weights.c), which may be other than 0 and 1 */
     bool weighs;            /* and a batch has them; its targets are counted in units of a weight */
     enum tr_packing packing;
-    double held_out;       /* share of each source's rows that only evaluation uses */
-    bool wants_pairs;      /* documents are pairs of answers, and samples are counted in pairs; false: they are not */
-    bool wants_labels;     /* documents are answers with labels (KTO), and samples are counted in them */
-    bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
-    enum tr_long how_long; /* packed documents that are longer than a row */
+    double held_out;   /* share of each source's rows that only evaluation uses */
+    bool wants_pairs;  /* documents are pairs of answers, and samples are counted in pairs; false: they are not */
+    bool wants_labels; /* documents are answers with labels (KTO), and samples are counted in them */
+    bool weighs_tails; /* of pairs: targets of an answer behind the length of the other one weigh tail_weight */
+    float tail_weight;
+    bool is_held_out_side;     /* true: this data set has only the held-out rows; false: all others */
+    enum tr_long how_long;     /* packed documents that are longer than a row */
     const char *fetch_command; /* for paths that are addresses (fetch.h); NULL: they are refused */
     const char *cache_dir;     /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
     int64_t max_skipped;       /* the data set is refused when more records are skipped */
@@ -91,7 +93,7 @@ int64_t tr_data_row_tokens(const struct tr_data *d);
 /* ---- samples ---- */
 
 /* What `n_targets` counts below is what the loss of a step is divided by: valid targets, pairs, answers with labels, or
- * the sum of the targets' weights in units. The weight of a target is TR_B_VALUE of the token in front of it. */
+ * the sum of the targets' weights in units. The weight of a target is TR_B_WEIGHT of the token in front of it. */
 enum { TR_WEIGHT_ONE = 1 << 24 }; /* a weight of 1, in units: sums of whole numbers do not depend on their order */
 enum { TR_WEIGHT_MOST = 255 };    /* the largest weight */
 

@@ -31,7 +31,8 @@ struct tr_data {
     struct tr_mix mix; /* of the groups */
     struct tr_data_file *files;
     size_t n_files;
-    bool has_pairs, has_labels, weighs;
+    bool has_pairs, has_labels, weighs, weighs_tails;
+    float tail_weight;
     float *ref; /* two for each document of all parts, part after part; of pairs and labels only */
     uint64_t n_ref;
     struct tr_skip_list skips, losses; /* losses: packed documents that lost tokens, or were left out */

@@ -52,7 +52,7 @@ static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t 
         b->begin[at + i] = (int32_t)begin;
         b->sample[at + i] = id;
         b->other[at + i] = -1;
-        b->value[at + i] = 0;
+        b->value[at + i] = b->weight[at + i] = 0;
     }
 }
 
@@ -78,8 +78,8 @@ static enum tr_status mask_piece(const struct tr_walk *w, const struct tr_piece 
     return TR_OK;
 }
 
-/* The weights of the targets of a piece: to value, which may be NULL, and their sum. */
-static enum tr_status weigh_piece(const struct tr_walk *w, const struct tr_piece *p, float *value, int64_t *sum)
+/* The weights of the targets of a piece: to `to`, which may be NULL, and their sum. */
+static enum tr_status weigh_piece(const struct tr_walk *w, const struct tr_piece *p, float *to, int64_t *sum)
 {
     enum { AT_ONCE = 512 };
     uint32_t weight[AT_ONCE];
@@ -98,8 +98,8 @@ static enum tr_status weigh_piece(const struct tr_walk *w, const struct tr_piece
         for (uint64_t i = 0; i < n; i++) {
             uint32_t own = target[i] == TR_TARGET_NONE ? 0 : weight[i];
             *sum += own;
-            if (value)
-                value[at + i] = (float)own;
+            if (to)
+                to[at + i] = (float)own;
         }
     }
     return TR_OK;
@@ -129,6 +129,23 @@ static int64_t second_half(const int32_t *targets, int64_t n)
     return i + 1 < n ? i + 1 : 0;
 }
 
+/* LD-DPO (arXiv 2409.06411): the first `n_shared` targets of an answer at elements [at, end) weigh 1, those behind what
+ * both answers of the pair have weigh `tail`. */
+static void weigh_answer(const struct tr_batch *b, int64_t at, int64_t end, int64_t n_shared, float tail)
+{
+    for (; at < end; at++)
+        if (b->targets[at] != TR_TARGET_NONE)
+            b->weight[at] = n_shared-- > 0 ? 1 : tail;
+}
+
+static int64_t count_targets(const struct tr_batch *b, int64_t at, int64_t end)
+{
+    int64_t n = 0;
+    for (; at < end; at++)
+        n += b->targets[at] != TR_TARGET_NONE;
+    return n;
+}
+
 /* Makes two documents of the pair at elements [at, at + n). id: of the first. */
 static enum tr_status fill_pair(const struct tr_data *d, const struct tr_walk *w, uint64_t doc,
                                 const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
@@ -143,6 +160,11 @@ static enum tr_status fill_pair(const struct tr_data *d, const struct tr_walk *w
         b->other[at + i] = (int32_t)(i < half ? at + half : at);
     b->value[at] = ref[0];
     b->value[at + half] = ref[1];
+    if (d->weighs_tails) {
+        int64_t n_shared = tr_min64(count_targets(b, at, at + half), count_targets(b, at + half, at + n));
+        weigh_answer(b, at, at + half, n_shared, d->tail_weight);
+        weigh_answer(b, at + half, at + n, n_shared, d->tail_weight);
+    }
     return TR_OK;
 }
 
@@ -184,7 +206,7 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         begin = p.is_more ? begin : col;
         fill_place(b, at + col, p.n, at + begin, first_id + begin);
         if (d->weighs)
-            TR_TRY(weigh_piece(&w, &p, b->value + at + col, &n_targets));
+            TR_TRY(weigh_piece(&w, &p, b->weight + at + col, &n_targets));
         *count += tr_data_counts_docs(d) ? !p.is_more : n_targets;
         col += p.n;
         if (d->has_pairs && !p.goes_on)

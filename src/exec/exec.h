@@ -72,7 +72,7 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double sum[TR_METRICS]);
 /* Writes one number of the step buffer that the eval schedule reads. The caller has run that schedule or drained. */
 void tr_exec_set_step(struct tr_exec *e, enum tr_step_slot slot, float value);
-/* The same with a model that gives sums of documents: (N, TR_DOC_SUMS), in the row where each begins. */
+/* The same with a model that gives sums of documents: (N, tr_doc_sums), in the row where each begins. */
 enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums);
 /* Runs the schedule of a model that ends in logits. *logits is (N, V) F32, or (1, V) where the model wants the last
  * only, valid until the next call; NULL on ranks without the last stage. With a cache, the rows of the batch belong to

@@ -282,7 +282,7 @@ enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch
 {
     const struct tr_schedule *s = &e->c->schedule[TR_FOR_EVAL];
     const struct tr_action *head = tr_schedule_head(s);
-    size_t bytes = (size_t)s->model->n_tokens * TR_DOC_SUMS * sizeof *sums;
+    size_t bytes = (size_t)(s->model->n_tokens * tr_doc_sums(&s->model->pair)) * sizeof *sums;
     memset(sums, 0, bytes);
     TR_PASS(run_forward(e, TR_FOR_EVAL, batch));
     if (head)

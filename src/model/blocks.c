@@ -282,25 +282,31 @@ static void logits(struct tr_build *b, tr_val x, tr_val w)
     b->p->out = z;
 }
 
+static tr_val token_weight(struct tr_build *b)
+{
+    return b->pair.weighs_tokens ? batch(b, TR_B_WEIGHT) : TR_NONE;
+}
+
 /* The sums of documents from the losses of their tokens. Evaluation gives them as its output: that is how the
  * log-probabilities of a reference and of choices are read. */
-static tr_val doc_sums(struct tr_build *b, tr_val loss)
+static tr_val doc_sums(struct tr_build *b, tr_val loss, tr_val squares)
 {
-    tr_val sums = fixed_f32(b, TR_DOC_SUMS, "sums");
+    tr_val sums = fixed_f32(b, tr_doc_sums(&b->pair), "sums");
     tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_VALUE);
-    put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref), TR_VALS(sums), NULL);
+    put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref, token_weight(b), squares), TR_VALS(sums), NULL);
     if (b->gives_sums)
         b->p->out = sums;
     return sums;
 }
 
 /* What pairs of documents say. */
-static tr_val pair_loss(struct tr_build *b, tr_val loss)
+static tr_val pair_loss(struct tr_build *b, tr_val loss, tr_val squares)
 {
-    tr_val sums = doc_sums(b, loss), parts = fixed_f32(b, TR_METRICS, "parts"), weight = fixed_f32(b, 1, "weight");
+    tr_val sums = doc_sums(b, loss, squares), parts = fixed_f32(b, TR_METRICS, "parts"),
+           weight = fixed_f32(b, 1, "weight");
     tr_val begin = batch(b, TR_B_BEGIN), position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
     tr_val step = tr_pair_has_labels(&b->pair) ? step_buffer(b) : TR_NONE;
-    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step), TR_VALS(parts, weight),
+    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other, step, token_weight(b)), TR_VALS(parts, weight),
         &(struct tr_attr){ .pair = b->pair });
     return parts;
 }
@@ -315,7 +321,7 @@ static tr_val dft_loss(struct tr_build *b, tr_val loss)
 static tr_val weigh_loss(struct tr_build *b, tr_val loss)
 {
     tr_val parts = fixed_f32(b, 1, "parts");
-    put(b, TR_OP_WEIGH_LOSS, TR_VALS(loss, batch(b, TR_B_VALUE)), TR_VALS(parts), NULL);
+    put(b, TR_OP_WEIGH_LOSS, TR_VALS(loss, batch(b, TR_B_WEIGHT)), TR_VALS(parts), NULL);
     return parts;
 }
 
@@ -330,17 +336,18 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     bool has_pairs = tr_pair_is_on(&b->pair);
     tr_val sum = tr_value_fixed(b->p, TR_V_LOSS, TR_F64, 1, has_pairs ? TR_METRICS : 1, "loss_sum");
     tr_val step = step_buffer(b); /* the backward reads it */
-    put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
+    tr_val squares = b->pair.weighs_pairs ? fixed_f32(b, 1, "squares") : TR_NONE;
+    put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss, squares),
         &(struct tr_attr){ .scale = 1.0f,
                            .softcap = (float)b->hp->final_softcap,
                            .smoothing = (float)b->label_smoothing,
                            .smoothing_each = (float)(b->label_smoothing / (double)b->hp->vocab),
                            .z_loss = (float)b->z_loss });
-    tr_val terms = has_pairs       ? pair_loss(b, loss)
+    tr_val terms = has_pairs       ? pair_loss(b, loss, squares)
                    : b->is_dft     ? dft_loss(b, loss)
                    : b->is_weighed ? weigh_loss(b, loss)
                                    : loss;
     if (b->gives_sums && !has_pairs)
-        (void)doc_sums(b, loss);
+        (void)doc_sums(b, loss, TR_NONE);
     put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);
 }

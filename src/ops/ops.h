@@ -181,8 +181,20 @@ enum tr_metric {
     TR_METRIC_LOGP_REJECTED,
     TR_METRICS
 };
-/* What doc_sums adds up of each document. */
-enum tr_doc_sum { TR_DOC_LOSS, TR_DOC_REF, TR_DOC_TARGETS, TR_DOC_SUMS };
+/* What doc_sums adds up of each document. The sums from TR_DOC_SUMS on are there where a rule reads them. */
+enum tr_doc_sum {
+    TR_DOC_LOSS,
+    TR_DOC_REF,
+    TR_DOC_TARGETS,
+    TR_DOC_SUMS,
+    TR_DOC_WEIGHED = TR_DOC_SUMS, /* of losses times the weights of tokens */
+    TR_DOC_SQUARES,               /* of the logarithms of the sums of squared probabilities */
+    TR_DOC_ALL_SUMS
+};
+static inline int tr_doc_sums(const struct tr_pair_rule *k)
+{
+    return k->weighs_tokens || k->weighs_pairs ? TR_DOC_ALL_SUMS : TR_DOC_SUMS;
+}
 
 /* Rows that the cache of one sequence has: of a call that puts rows into a cache of n_rows, or reads it. */
 static inline int64_t tr_cache_rows(const struct tr_attr *a, int64_t n_tokens, int64_t n_rows)

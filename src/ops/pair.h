@@ -4,8 +4,10 @@
  * loss that reads means divides both by n. With a = p - r, where there is a reference, and d = a(chosen) - a(rejected),
  * or f'(exp a) in place of a for another divergence than the reverse KL, the formulas are those of the papers; TRL has
  * the same but for two: it ignores label_smoothing with `sigmoid`, where this is cDPO, and its `sft` is a mean over the
- * tokens of the batch, where this is one over answers. An answer with a label has a loss of its own (KTO), which reads
- * one number of the whole batch: how far the model is from the reference.
+ * tokens of the batch, where this is one over answers. With weighs_pairs (WPO) a pair counts as much as the model finds
+ * its answers likely: exp of the mean over tokens of log p - log(sum of all p^2) for each of both, a constant in the
+ * backward; TRL 1.16 has no bound on it, older versions had 1. An answer with a label has a loss of its own (KTO),
+ * which reads one number of the whole batch: how far the model is from the reference.
  */
 #ifndef TR_OPS_PAIR_H
 #define TR_OPS_PAIR_H
@@ -21,11 +23,14 @@
 
 enum { TR_CHOSEN, TR_REJECTED };
 
+/* p: of tokens with weights; losses without a reference read `all`, of which each token counts once. */
 struct tr_pair_in {
     double p[2], r[2], n[2];
+    double all[2];
+    double squares[2]; /* sums of the logarithms of the sums of squared probabilities */
 };
 struct tr_pair_out {
-    double loss, dp[2]; /* dp: by p, so by the sum also where the loss reads means */
+    double loss, dp[2], dall[2]; /* by p and by all, so by the sum also where the loss reads means */
     double reward[2];
 };
 
@@ -170,7 +175,7 @@ TR_PAIR_FN void tr_pair_reads(enum tr_pair_loss kind, bool *needs_ref, bool *is_
     }
 }
 
-/* Adds a loss and its derivatives by p to `out`. */
+/* Adds a loss and its derivatives to `out`. */
 TR_PAIR_FN void tr_pair_add(const struct tr_pair_rule *k, const struct tr_pair_term *term, const struct tr_pair_in *in,
                             struct tr_pair_out *out)
 {
@@ -178,8 +183,8 @@ TR_PAIR_FN void tr_pair_add(const struct tr_pair_rule *k, const struct tr_pair_t
     double a[2], da[2], df[2], score[2], dd, loss;
     tr_pair_reads(term->loss, &needs_ref, &is_mean);
     for (int i = 0; i < 2; i++) {
-        double all = in->p[i] - (needs_ref ? in->r[i] : 0);
-        a[i] = is_mean ? all / in->n[i] : all;
+        double sum = needs_ref ? in->p[i] - in->r[i] : in->all[i];
+        a[i] = is_mean ? sum / in->n[i] : sum;
     }
     if (!tr_pair_of_both(k, term->loss, a, &loss, da)) {
         for (int i = 0; i < 2; i++) { /* a mean is one of scores: the divergence is of whole answers */
@@ -192,7 +197,16 @@ TR_PAIR_FN void tr_pair_add(const struct tr_pair_rule *k, const struct tr_pair_t
     }
     out->loss += (double)term->weight * loss;
     for (int i = 0; i < 2; i++)
-        out->dp[i] += (double)term->weight * (is_mean ? da[i] / in->n[i] : da[i]);
+        (needs_ref ? out->dp : out->dall)[i] += (double)term->weight * (is_mean ? da[i] / in->n[i] : da[i]);
+}
+
+/* How much a pair counts. */
+TR_PAIR_FN double tr_pair_weight(const struct tr_pair_rule *k, const struct tr_pair_in *in)
+{
+    double mean = 0;
+    for (int i = 0; i < 2; i++)
+        mean += (in->all[i] - in->squares[i]) / in->n[i];
+    return k->weighs_pairs ? exp(mean) : 1;
 }
 
 /* Rewards are of sums where a loss reads the reference, as TRL's are; else of what the first loss reads. */
@@ -200,7 +214,7 @@ TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const s
 {
     bool has_ref = false, is_mean = false;
     struct tr_pair_out out;
-    out.loss = out.dp[TR_CHOSEN] = out.dp[TR_REJECTED] = 0;
+    out.loss = out.dp[TR_CHOSEN] = out.dp[TR_REJECTED] = out.dall[TR_CHOSEN] = out.dall[TR_REJECTED] = 0;
     for (int t = 0; t < TR_PAIR_TERMS && k->term[t].loss != TR_PAIR_NONE; t++) {
         bool needs_ref, is_mean_too;
         tr_pair_reads(k->term[t].loss, &needs_ref, &is_mean_too);
@@ -208,18 +222,16 @@ TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const s
         is_mean = t == 0 ? is_mean_too : is_mean;
         tr_pair_add(k, &k->term[t], in, &out);
     }
-    for (int i = 0; i < 2; i++)
-        out.reward[i] = (double)k->beta * (has_ref ? in->p[i] - in->r[i] : is_mean ? in->p[i] / in->n[i] : in->p[i]);
+    double weight = tr_pair_weight(k, in);
+    out.loss *= weight;
+    for (int i = 0; i < 2; i++) {
+        out.dp[i] *= weight;
+        out.dall[i] *= weight;
+        out.reward[i] = (double)k->beta * (has_ref   ? in->p[i] - in->r[i]
+                                           : is_mean ? in->all[i] / in->n[i]
+                                                     : in->all[i]);
+    }
     return out;
-}
-
-/* The sums of a document (enum tr_doc_sum). Losses are negative logarithms. A document without a target, which no pair
- * of a real batch has, counts as one token. */
-TR_PAIR_FN void tr_pair_take(struct tr_pair_in *in, int side, const float *sums)
-{
-    in->p[side] = -(double)sums[TR_DOC_LOSS];
-    in->r[side] = -(double)sums[TR_DOC_REF];
-    in->n[side] = sums[TR_DOC_TARGETS] > 0 ? (double)sums[TR_DOC_TARGETS] : 1;
 }
 
 /* The loss of an answer with a label, and its derivative by p. kl: of the batch; apo_zero_unpaired reads none. */
@@ -229,43 +241,6 @@ TR_PAIR_FN double tr_label_loss(const struct tr_pair_rule *k, double a, bool is_
     double x = sign * (double)k->beta * (a - (k->term[0].loss == TR_PAIR_KTO ? kl : 0));
     *dp = -weight * sign * (double)k->beta * tr_pair_sigma(x) * tr_pair_sigma(-x);
     return weight * tr_pair_sigma(-x); /* 1 - sigma(x) */
-}
-
-/* What pair_loss writes for one token of an answer with a label: parts may be NULL where it is not the first. */
-TR_PAIR_FN float tr_label_token(const struct tr_pair_rule *k, const float *own, bool is_desirable, double kl,
-                                float *parts)
-{
-    struct tr_pair_in in;
-    double dp;
-    int side = is_desirable ? TR_CHOSEN : TR_REJECTED;
-    tr_pair_take(&in, side, own);
-    double a = in.p[side] - in.r[side], loss = tr_label_loss(k, a, is_desirable, kl, &dp);
-    if (parts) {
-        parts[TR_METRIC_LOSS] = (float)loss;
-        parts[is_desirable ? TR_METRIC_REWARD_CHOSEN : TR_METRIC_REWARD_REJECTED] = (float)((double)k->beta * a);
-        parts[TR_METRIC_DESIRABLE] = is_desirable ? 1 : 0;
-        parts[is_desirable ? TR_METRIC_LOGP_CHOSEN : TR_METRIC_LOGP_REJECTED] = (float)in.p[side];
-    }
-    return (float)-dp;
-}
-
-/* What pair_loss writes for one token: parts may be NULL where the token is not the first of a chosen answer. */
-TR_PAIR_FN float tr_pair_token(const struct tr_pair_rule *k, const float *own, const float *other, bool is_chosen,
-                               float *parts)
-{
-    struct tr_pair_in in;
-    tr_pair_take(&in, is_chosen ? TR_CHOSEN : TR_REJECTED, own);
-    tr_pair_take(&in, is_chosen ? TR_REJECTED : TR_CHOSEN, other);
-    struct tr_pair_out out = tr_pair_loss(k, &in);
-    if (parts) {
-        parts[TR_METRIC_LOSS] = (float)out.loss;
-        parts[TR_METRIC_REWARD_CHOSEN] = (float)out.reward[TR_CHOSEN];
-        parts[TR_METRIC_REWARD_REJECTED] = (float)out.reward[TR_REJECTED];
-        parts[TR_METRIC_WIN] = out.reward[TR_CHOSEN] > out.reward[TR_REJECTED] ? 1 : 0;
-        parts[TR_METRIC_LOGP_CHOSEN] = (float)in.p[TR_CHOSEN];
-        parts[TR_METRIC_LOGP_REJECTED] = (float)in.p[TR_REJECTED];
-    }
-    return (float)-out.dp[is_chosen ? TR_CHOSEN : TR_REJECTED]; /* the loss of a token is minus its logarithm */
 }
 
 #endif

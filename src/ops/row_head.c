@@ -25,7 +25,9 @@ static double loss_grad_flops(const struct tr_call *c)
     return logit_flops(c, c->out[2].cols ? 6.0 : 4.0, 6.0);
 }
 
-/* The loss of each token, 0 where it has no target. No kernel holds the whole (N, V) matrix. */
+/* The loss of each token, 0 where it has no target. No kernel holds the whole (N, V) matrix. squares: the passes make
+ * head_stats and head_combine of a node that has it, because only losses of pairs ask for it; no kernel of head_loss
+ * writes it. */
 const struct tr_op_row tr_row_head_loss = {
     .name = "head_loss",
     .in = { { "x", "(N, D)" },
@@ -35,7 +37,7 @@ const struct tr_op_row tr_row_head_loss = {
             { "step", "(1, S) F32", .is_optional = true, .is_grad_only = true },
             { "u", "(N, O)", .is_optional = true },
             { "B", "(V, O)", .is_optional = true } },
-    .out = { { "loss", "(N, 1) F32" } },
+    .out = { { "loss", "(N, 1) F32" }, { "squares", "(N, 1) F32", .is_optional = true } },
     .flops = loss_flops,
     .price = TR_PRICE_HEAD,
 };
@@ -64,7 +66,8 @@ const struct tr_op_row tr_row_head_loss_grad = {
 /* The next three ops are the head when each rank holds rows [first, first + V) of W, and the head of losses that weigh
  * or regularise tokens. Targets index the whole vocabulary. stats = the log-sum-exp of this rank's logits, and the
  * logit of the target, or 0 where another rank holds it; (-FLT_MAX, 0) where the token has no target. With smoothing
- * the logit of the target counts 1 - smoothing, and all logits count smoothing_each. logits are saved for head_grad.
+ * the logit of the target counts 1 - smoothing, and all logits count smoothing_each. A third column, where there is
+ * one, is the log-sum-exp of twice the logits. logits are saved for head_grad.
  * attr of all: smoothing, smoothing_each, z_loss */
 const struct tr_op_row tr_row_head_stats = {
     .name = "head_stats",
@@ -74,16 +77,17 @@ const struct tr_op_row tr_row_head_stats = {
             { "target", "(N, 1) I32" },
             { "u", "(N, O)", .is_optional = true },
             { "B", "(V, O)", .is_optional = true } },
-    .out = { { "stats", "(N, 2) F32" }, { "logits", "(N, V) F32", .is_optional = true } },
+    .out = { { "stats", "(N, C) F32" }, { "logits", "(N, V) F32", .is_optional = true } },
     .flops = loss_flops,
     .price = TR_PRICE_HEAD,
 };
 
-/* stats has the rows of all ranks, rank after rank. loss and lse are 0 where the token has no target. The inputs of
- * head_grad are listed here too, because `grad` makes that node from this one. */
+/* stats has the rows of all ranks, rank after rank. loss and lse are 0 where the token has no target, and so is
+ * squares: the logarithm of the sum of the squared probabilities of all tokens, of the third column of stats. The
+ * inputs of head_grad are listed here too, because `grad` makes that node from this one. */
 const struct tr_op_row tr_row_head_combine = {
     .name = "head_combine",
-    .in = { { "stats", "(R, 2) F32" },
+    .in = { { "stats", "(R, C) F32" },
             { "x", "(N, D)", .is_optional = true, .is_grad_only = true },
             { "W", "(V, D)", .is_optional = true, .is_grad_only = true },
             { "bias", "(1, V)", .is_optional = true, .is_grad_only = true },
@@ -92,7 +96,7 @@ const struct tr_op_row tr_row_head_combine = {
             { "logits", "(N, V) F32", .is_optional = true, .is_grad_only = true },
             { "u", "(N, O)", .is_optional = true, .is_grad_only = true },
             { "B", "(V, O)", .is_optional = true, .is_grad_only = true } },
-    .out = { { "loss", "(N, 1) F32" }, { "lse", "(N, 1) F32" } },
+    .out = { { "loss", "(N, 1) F32" }, { "lse", "(N, 1) F32" }, { "squares", "(N, 1) F32", .is_optional = true } },
 };
 
 /* dx is this rank's part of the sum over the vocabulary. weight: a factor for the gradient of each token. */

@@ -18,24 +18,32 @@ const struct tr_op_row tr_row_weigh_loss = {
     .out = { { "parts", "(N, 1) F32" } },
 };
 
-/* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, and the
- * number of its targets (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some
- * tokens (N) of the micro-batch and sums for all of it (M); the sums are then added over ranks. */
+/* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, the number
+ * of its targets and, with TR_DOC_ALL_SUMS columns, of losses times `weight` (1 where it is absent) and of `squares`
+ * (0) (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some tokens (N) of the
+ * micro-batch and sums for all of it (M); the sums are then added over ranks. */
 const struct tr_op_row tr_row_doc_sums = {
     .name = "doc_sums",
-    .in = { { "loss", "(N, 1) F32" }, { "target", "(N, 1) I32" }, { "begin", "(N, 1) I32" }, { "ref", "(N, 1) F32" } },
-    .out = { { "sums", "(M, 3) F32" } },
+    .in = { { "loss", "(N, 1) F32" },
+            { "target", "(N, 1) I32" },
+            { "begin", "(N, 1) I32" },
+            { "ref", "(N, 1) F32" },
+            { "weight", "(N, 1) F32", .is_optional = true },
+            { "squares", "(N, 1) F32", .is_optional = true } },
+    .out = { { "sums", "(M, C) F32" } },
 };
 
 /* parts: enum tr_metric. weight: the derivative of the loss of the pair by the loss of each token. attr: pair (the
- * rule). A token without a pair has zeros in both. Of answers with labels `other` is begin + 1 for a desirable one and
- * begin for another, and step has the distance from the reference. */
+ * rule), which says how many sums there are (tr_doc_sums). own: the weight of the token, 1 where it is absent. A token
+ * without a pair has zeros in both. Of answers with labels `other` is begin + 1 for a desirable one and begin for
+ * another, and step has the distance from the reference. */
 const struct tr_op_row tr_row_pair_loss = {
     .name = "pair_loss",
-    .in = { { "sums", "(M, 3) F32" },
+    .in = { { "sums", "(M, C) F32" },
             { "begin", "(N, 1) I32" },
             { "position", "(N, 1) I32" },
             { "other", "(N, 1) I32" },
-            { "step", "(1, S) F32", .is_optional = true } },
+            { "step", "(1, S) F32", .is_optional = true },
+            { "own", "(N, 1) F32", .is_optional = true } },
     .out = { { "parts", "(N, 6) F32" }, { "weight", "(N, 1) F32" } },
 };

@@ -269,11 +269,12 @@ static void add_head_grad(struct grads *g, const struct tr_node *f, const struct
 static tr_val add_loss_and_lse(struct tr_program *p, const struct tr_node *f, enum tr_phase phase)
 {
     const tr_val *in = f->in;
-    tr_val stats = tr_value_fixed(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
+    int64_t n_stats = f->out[1] != TR_NONE ? 3 : 2;
+    tr_val stats = tr_value_fixed(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, n_stats, "stats");
     tr_val lse = tr_value_like(p, f->out[0], "lse");
     tr_node_put(p, TR_OP_HEAD_STATS, phase, TR_VALS(in[0], in[1], in[2], in[3], in[5], in[6]), TR_VALS(stats),
                 &f->attr);
-    tr_node_put(p, TR_OP_HEAD_COMBINE, phase, TR_VALS(stats), TR_VALS(f->out[0], lse), &f->attr);
+    tr_node_put(p, TR_OP_HEAD_COMBINE, phase, TR_VALS(stats), TR_VALS(f->out[0], lse, f->out[1]), &f->attr);
     return lse;
 }
 

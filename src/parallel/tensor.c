@@ -352,11 +352,12 @@ static void apply_attention(struct tensor *t, struct tr_node n)
 static void apply_head(struct tensor *t, struct tr_node n)
 {
     tr_val x = all_of(t, n.in[0]), parts[2];
-    int64_t rows = value(t, x)->rows;
+    int64_t rows = value(t, x)->rows, n_stats = n.out[1] != TR_NONE ? 3 : 2;
     struct tr_tp_shard c = shard_of(t, n.in[1]);
     TR_BUG_ON(!c.is_split);
     for (int i = 0; i < 2; i++)
-        parts[i] = tr_value_fixed(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
+        parts[i] =
+            tr_value_fixed(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), n_stats, i ? "stats.all" : "stats");
     tr_val logits = TR_NONE; /* kept from the forward to the gradient; recomputed where there are too many */
     if (t->is_training && rows * c.rows <= KEPT_LOGITS)
         logits = tr_value_fixed(t->p, TR_V_TEMP, TR_F32, rows, c.rows, "logits");
@@ -370,8 +371,8 @@ static void apply_head(struct tensor *t, struct tr_node n)
     tr_val lse = tr_value_like(t->p, n.out[0], "lse");
     /* inputs from x on are read by the gradient only */
     tr_node_put(t->p, TR_OP_HEAD_COMBINE, TR_FORWARD,
-                TR_VALS(parts[1], x, n.in[1], n.in[2], n.in[3], n.in[4], logits, u, b), TR_VALS(n.out[0], lse),
-                &n.attr);
+                TR_VALS(parts[1], x, n.in[1], n.in[2], n.in[3], n.in[4], logits, u, b),
+                TR_VALS(n.out[0], lse, n.out[1]), &n.attr);
 }
 
 static void apply_sum(struct tensor *t, struct tr_node n)

@@ -33,7 +33,7 @@ struct tr_choices {
     double *ll;  /* by pair */
     float *sums;
     size_t n_pairs, n_pairs_cap, n_items, n_items_cap, n_rows;
-    int64_t row_tokens, batch_rows;
+    int64_t row_tokens, batch_rows, n_sums;
 };
 
 /* ---- reading ---- */
@@ -176,7 +176,7 @@ static enum tr_status make_rows(struct tr_choices *c)
     int64_t used = c->row_tokens;
     TR_PASS(TR_ALLOC(c->row, c->n_pairs + 1, "rows of choices"));
     TR_PASS(TR_ALLOC(c->ll, c->n_pairs, "log-likelihoods"));
-    TR_PASS(TR_ALLOC(c->sums, (size_t)(c->batch_rows * c->row_tokens) * TR_DOC_SUMS, "sums of documents"));
+    TR_PASS(TR_ALLOC(c->sums, (size_t)(c->batch_rows * c->row_tokens * c->n_sums), "sums of documents"));
     for (size_t i = 0; i < c->n_pairs; i++) {
         int64_t n = c->pair[i].n - 1; /* nothing follows the last id */
         if (used + n > c->row_tokens) {
@@ -201,6 +201,7 @@ enum tr_status tr_choices_open(const char *path, const struct tr_setup *s, const
     if (!c)
         return tr_fail(TR_NOMEM, "no memory for choices");
     c->row_tokens = s->sequence_length;
+    c->n_sums = tr_doc_sums(&s->eval_model->pair);
     c->batch_rows = s->eval_model->n_tokens / s->eval_model->sequence_length;
     if (!tok)
         TR_TRY(tr_tokenizer_open(s->from.text, &own));
@@ -266,7 +267,7 @@ static void take_row(struct tr_choices *c, size_t row, int64_t k)
 {
     int64_t at = k * c->row_tokens;
     for (size_t i = row < c->n_rows ? c->row[row] : 0; row < c->n_rows && i < c->row[row + 1]; i++) {
-        c->ll[i] = -(double)c->sums[at * TR_DOC_SUMS + TR_DOC_LOSS];
+        c->ll[i] = -(double)c->sums[at * c->n_sums + TR_DOC_LOSS];
         at += c->pair[i].n - 1;
     }
 }

@@ -55,6 +55,8 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .mask = (enum tr_chat_mask)cfg->train_on,
         .reads_weights = cfg->loss_weights,
         .weighs = cfg->loss_weights && is_training,
+        .weighs_tails = cfg->ld_alpha < 1,
+        .tail_weight = (float)cfg->ld_alpha,
         .wants_pairs = cfg->task != TR_TASK_SFT && cfg->task != TR_TASK_KTO,
         .wants_labels = cfg->task == TR_TASK_KTO,
         .packing = (enum tr_packing)cfg->packing,

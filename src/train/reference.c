@@ -80,6 +80,8 @@ static enum tr_status make_key(const struct tr_reference *r, const struct tr_dat
     tr_hash_hex(info.hash, hex);
     tr_str_addf(&s, "reference 1 data %s dtype %s fp8 %d packed %d", hex, tr_dtype_name(cfg->dtype), cfg->fp8,
                 (int)tr_config_packed(cfg));
+    if (cfg->ld_alpha < 1)
+        tr_str_addf(&s, " ld_alpha %.17g", cfg->ld_alpha);
     if (!has_all_rows(u, d)) {
         tr_hash_hex(tr_hash(u->is_used, (size_t)u->n_docs), hex);
         tr_str_addf(&s, " documents %s", hex);
@@ -189,7 +191,9 @@ static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d,
     uint64_t n_batches = tr_data_steps(u->n, (uint64_t)rows);
     const struct tr_comm *group = tr_mesh_group(tr_exec_mesh(r->e), TR_ON_DATA);
     struct tr_batch b = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA) + r->s->loader_bytes, r->s->eval_model->n_tokens);
-    float *sums = malloc((size_t)r->s->eval_model->n_tokens * TR_DOC_SUMS * sizeof *sums);
+    const struct tr_pair_rule *rule = &r->s->eval_model->pair;
+    int n_sums = tr_doc_sums(rule), i_loss = rule->weighs_tokens ? TR_DOC_WEIGHED : TR_DOC_LOSS;
+    float *sums = malloc((size_t)(r->s->eval_model->n_tokens * n_sums) * sizeof *sums);
     if (!sums)
         TR_TRY(tr_fail(TR_NOMEM, "reference: out of memory"));
     for (uint64_t k = 0; k < n_batches; k += (uint64_t)group->size) {
@@ -198,7 +202,7 @@ static enum tr_status run_pairs(const struct tr_reference *r, struct tr_data *d,
         const uint64_t *samples = u->sample + (n > 0 ? at : 0);
         TR_TRY(tr_data_fill_samples(d, samples, n, rows, are_mismatched, &b));
         TR_TRY(tr_exec_documents(r->e, &b, sums));
-        TR_TRY(tr_data_take_references(d, samples, n, &b, are_mismatched, sums, TR_DOC_SUMS));
+        TR_TRY(tr_data_take_references(d, samples, n, &b, are_mismatched, sums + i_loss, n_sums));
         if (tr_mesh_is_alone(tr_exec_mesh(r->e)) && tr_stop_wanted())
             TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal before the first step"));
     }

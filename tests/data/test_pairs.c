@@ -153,6 +153,41 @@ static void rows_keep_pairs_together_and_count_them(void **state)
 }
 
 /* Halves of 4 + 6 and 4 + 2 tokens, an end of text included, in rows of ever fewer tokens. */
+/* A pair that is cut has the lengths that are left of it. */
+static void targets_behind_the_shorter_answer_weigh_less(void **state)
+{
+    static const char text[] = "{\"prompt\": \"q\", \"chosen\": \"ab\", \"rejected\": \"cdefgh\"}\n";
+    static const struct {
+        int64_t row;
+        const char *want; /* a digit for each token in front of a target, with 3 for the weight of a tail, else '.' */
+    } cases[] = { { 32, "111.1113333." }, { 9, "111.1113." } };
+    for (size_t k = 0; k < TR_COUNT_OF(cases); k++) {
+        struct bench b;
+        char got[40] = { 0 };
+        int64_t n_pairs, n_tokens;
+        bench_init(&b, *state);
+        b.options.wants_pairs = b.options.weighs_tails = true;
+        b.options.tail_weight = 0.375f;
+        b.options.packing = TR_PACK_NONE;
+        b.options.row_tokens = cases[k].row;
+        struct tr_data *d = bench_open(&b, put_text(*state, "tail.jsonl", text));
+        struct rows r = rows_new(1, cases[k].row);
+        assert_ok(tr_data_fill(d, 0, 1, 1, &r.b, &n_pairs));
+        assert_ok(tr_data_tokens(d, 0, 1, 1, &n_tokens));
+        for (int64_t i = 0; i < cases[k].row; i++) {
+            float w = r.b.weight[i];
+            assert_true(w == 0 || w == 1 || w == 0.375f);
+            assert_true((w == 0) == (r.b.targets[i] == TR_TARGET_NONE));
+            if (i < n_tokens)
+                got[i] = w == 0 ? '.' : w < 1 ? '3' : '1';
+        }
+        assert_string_equal(got, cases[k].want);
+        rows_free(&r);
+        tr_data_close(d);
+        bench_release(&b);
+    }
+}
+
 static void long_pairs_lose_their_ends(void **state)
 {
     static const struct {
@@ -201,6 +236,7 @@ int main(void)
         TEST(pairs_become_two_documents),
         TEST(columns_become_conversations),
         TEST(rows_keep_pairs_together_and_count_them),
+        TEST(targets_behind_the_shorter_answer_weigh_less),
         TEST(long_pairs_lose_their_ends),
         TEST(pairs_and_other_records_do_not_mix),
     };

@@ -392,11 +392,11 @@ static void weights_reach_the_batch_and_are_what_the_loss_is_divided_by(void **s
         assert_ok(tr_data_count(d, 0, 1, 1, &n_counted));
         assert_int_equal(n_filled, want);
         assert_int_equal(n_counted, want);
-        assert_true(r.b.value[0] == (float)(weighs * 6 * TR_WEIGHT_ONE));
-        assert_true(r.b.value[1] == (float)weighs * 1.5f * (float)TR_WEIGHT_ONE);
+        assert_true(r.b.weight[0] == (float)(weighs * 6 * TR_WEIGHT_ONE));
+        assert_true(r.b.weight[1] == (float)weighs * 1.5f * (float)TR_WEIGHT_ONE);
         assert_int_equal(r.b.targets[2], TR_TARGET_NONE);
         for (int64_t i = 2; i < b.options.row_tokens; i++)
-            assert_true(r.b.value[i] == 0);
+            assert_true(r.b.weight[i] == 0);
         tr_data_close(d);
         rows_free(&r);
     }

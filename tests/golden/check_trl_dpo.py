@@ -50,6 +50,14 @@ CASES |= {
     "cpo": (["--task", "cpo"], {"loss_type": "sigmoid"}, {"trainer": "cpo"}),
     "cpo-smooth": (["--task", "cpo", "--beta", "0.03", "--label_smoothing", "0.2", "--pp", "2", "--per_device_train_batch_size", "2"],
                    {"loss_type": "sigmoid", "beta": 0.03, "label_smoothing": 0.2}, {"trainer": "cpo", "ranks": 2}),
+    "ld": (["--ld_alpha", "0.4"], {"ld_alpha": 0.4}, {}),
+    "ld-ipo": (["--ld_alpha", "0", "--loss_type", "ipo", "--cp", "2"], {"ld_alpha": 0.0, "loss_type": ["ipo"]}, {"ranks": 2}),
+    "ld-cut": (["--sequence_length", "64", "--ld_alpha", "0.5"], {"max_length": 32, "ld_alpha": 0.5}, {"long": True}),
+    "wpo": (["--use_weighting"], {"use_weighting": True}, {}),
+    "wpo-lora": (["--use_weighting", "--ld_alpha", "0.3"], {"use_weighting": True, "ld_alpha": 0.3}, {"lora": True}),
+    "wpo-list": (["--use_weighting", "--loss_type", "sigmoid:0.8,bco_pair:0.2", "--tp", "2"],
+                 {"use_weighting": True, "loss_type": ["sigmoid", "bco_pair"], "loss_weights": [0.8, 0.2]}, {"ranks": 2}),
+    "wpo-pp": (["--use_weighting", "--ld_alpha", "0.6", "--pp", "2", "--per_device_train_batch_size", "2"], {"use_weighting": True, "ld_alpha": 0.6}, {"ranks": 2}),
     "cp2-apo": (["--cp", "2", "--loss_type", "apo_down"], {"loss_type": ["apo_down"]}, {"ranks": 2}),
 }
 

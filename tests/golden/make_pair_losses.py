@@ -4,7 +4,10 @@
 pairs/labels.txt has the losses of single answers with a label; each line: loss beta desirable_weight undesirable_weight is_desirable p r kl
 value dp. Each line of losses.txt: losses divergence alpha tau beta label_smoothing gamma p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
 dp_chosen dp_rejected. losses: one, or a sum as --loss_type names it, like sigmoid:0.8,sft:0.25. p: sum of log-probabilities, r: that of the
-reference, n: targets. tests/ops/test_pair.c compares.
+reference, n: targets. pairs/weighed.txt has pairs whose tokens (LD-DPO) or losses (WPO) have weights; each line: losses ld_alpha use_weighting beta
+label_smoothing, then of the chosen and of the rejected answer its targets, the sums of log-probabilities of those that both have and of those behind,
+of the logarithms of squared probabilities, and of the reference, then value and the derivatives by a token of each of these four parts (0: it has no
+tokens). tests/ops/test_pair.c compares.
 """
 import os, random
 import torch
@@ -111,3 +114,31 @@ with open(os.path.join(here, "pairs", "labels.txt"), "w") as out:
             value = label_loss(kind, b, weights, is_desirable, p, torch.tensor(r, dtype=torch.float64), kl)
             (dp,) = torch.autograd.grad(value, p)
             print(kind, *[repr(x) for x in (b, *weights, is_desirable, p.item(), r, kl, value.item(), dp.item())], file=out)
+
+
+def weighed(words, b, e, alpha, is_wpo, logp, squares, r):
+    """logp, squares: by token of each answer."""
+    n = torch.tensor([float(len(x)) for x in logp], dtype=torch.float64)
+    shared = min(len(x) for x in logp)
+    p = torch.stack([x[:shared].sum() + alpha * x[shared:].sum() for x in logp])
+    plain = torch.stack([x.sum() for x in logp])
+    value = sum(f32(float(w or 1)) * loss(k, b, e, 0.5, plain if k in ("sft", "orpo", "simpo", "cpo") else p, r, n, "reverse_kl", 0.5, 0.05)
+                for k, _, w in (word.partition(":") for word in words.split(",")))
+    if is_wpo:
+        value = value * torch.exp(sum((x - s).mean() for x, s in zip(logp, squares))).detach()
+    grads = torch.autograd.grad(value, logp)
+    parts = [x for g, q in zip(grads, logp) for x in (g[0].item(), g[shared].item() if len(q) > shared else 0.0)]
+    return value.item(), parts, [[len(q), q[:shared].sum().item(), q[shared:].sum().item(), s.sum().item()] for q, s in zip(logp, squares)]
+
+
+with open(os.path.join(here, "pairs", "weighed.txt"), "w") as out:
+    torch.manual_seed(7)
+    for i, words in enumerate(["sigmoid", "ipo", "sigmoid_norm", "bco_pair", "sigmoid:0.8,sft:0.25", "apo_down,cpo:0.5", "exo_pair", "robust,simpo:0.5"] * 3):
+        alpha, is_wpo = [(f32(0.3), 0), (1.0, 1), (f32(0.7), 1), (0.0, 0)][(i + i // 8) % 4]
+        probs = [torch.softmax(torch.randn(random.randint(1, 9), 11, dtype=torch.float64) * 2, -1) for _ in range(2)]
+        logp = [x[:, 3].log().requires_grad_() for x in probs]
+        squares = [(x ** 2).sum(-1).log() for x in probs]
+        r = torch.tensor([f32(x.sum().item() + random.uniform(-3, 3)) for x in logp], dtype=torch.float64)
+        b, e = f32([0.1, 0.5, 2.0][i % 3]), 0.125
+        value, parts, sums = weighed(words, b, e, alpha, is_wpo, logp, squares, r)
+        print(words, *[repr(float(x)) for x in (alpha, is_wpo, b, e, *sums[0], r[0], *sums[1], r[1], value, *parts)], file=out)

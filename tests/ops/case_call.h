@@ -93,6 +93,10 @@ static inline int64_t size_of(const struct op_case *r, char letter)
     case 'B':
         return (int64_t)(tr_packed_bytes((enum tr_packed)a->packed, r->d * r->o) /
                          tr_packed_grain_bytes((enum tr_packed)a->packed));
+    case 'J':
+        return r->has_more ? 3 : 2;
+    case 'L':
+        return r->has_more ? TR_DOC_ALL_SUMS : TR_DOC_SUMS;
     case 'b':
         return (int64_t)tr_packed_grain_bytes((enum tr_packed)a->packed);
     default:
@@ -168,10 +172,10 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
 static inline void add_views(struct built *b, const struct mode *m, const char *spec, int first)
 {
     for (int i = first; *spec; i++) {
-        bool is_optional = *spec == '?', needs_dropout = *spec == '%', needs_past = *spec == '~';
-        spec += is_optional || needs_dropout || needs_past;
+        bool is_optional = *spec == '?', needs_dropout = *spec == '%', needs_more = *spec == '~';
+        spec += is_optional || needs_dropout || needs_more;
         bool is_absent = *spec == '-' || (is_optional && b->row->is_bare) ||
-                         (needs_dropout && b->row->attr.dropout_p <= 0) || (needs_past && !b->row->has_history);
+                         (needs_dropout && b->row->attr.dropout_p <= 0) || (needs_more && !b->row->has_more);
         if (!is_absent)
             add_view(b, m, i, spec[0], spec[1], spec[2]);
         spec += *spec == '-' ? 1 : 3;

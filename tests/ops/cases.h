@@ -18,9 +18,9 @@ struct op_case {
     int64_t pack;         /* rows per document, 0 = one document, RAGGED = of many lengths, in rows of seq_len */
     int64_t index_spread; /* embed: indices reach this far outside the table */
     bool is_bare;         /* optional views absent */
-    bool has_history;     /* quant: with what the past found */
-    int e5m2;             /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
-    bool is_speed;        /* a real size: only --speed runs it */
+    bool has_more; /* quant: with what the past found; losses of pairs: with all sums and what they are made of */
+    int e5m2;      /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
+    bool is_speed; /* a real size: only --speed runs it */
     struct tr_attr attr;
 };
 
@@ -137,6 +137,10 @@ static const struct op_case cases[] = {
       .attr = { .softcap = 2, .scale = 0.7f } },
     { TR_OP_HEAD_STATS, "smoothed", .n = 9, .d = 24, .o = 3, .v = 50,
       .attr = { .softcap = 2, .scale = 0.7f, .smoothing = 0.2f, .smoothing_each = 0.002f } },
+    { TR_OP_HEAD_STATS, "squares", .n = 19, .d = 33, .o = 3, .v = 101, .has_more = true, .attr = { .first = 25 } },
+    { TR_OP_HEAD_STATS, "squares, capped", .n = 40, .d = 24, .v = 1500, .is_bare = true, .has_more = true,
+      .attr = { .softcap = 2, .scale = 0.7f } },
+    { TR_OP_HEAD_COMBINE, "squares", .n = 5, .v = 15, .has_more = true },
     { TR_OP_HEAD_COMBINE, "z loss", .n = 5, .v = 15, .attr = { .z_loss = 0.1f } },
     { TR_OP_HEAD_COMBINE, "one rank", .n = 7, .v = 7 },
     { TR_OP_HEAD_COMBINE, "three ranks", .n = 5, .v = 15 },
@@ -170,8 +174,8 @@ static const struct op_case cases[] = {
     { TR_OP_QUANT, "tiles", .n = 272, .d = 144 },
     { TR_OP_QUANT, "e5m2, odd", .n = 37, .d = 45, .e5m2 = 1 },
     { TR_OP_QUANT, "e5m2, tiles", .n = 272, .d = 144, .e5m2 = 1 },
-    { TR_OP_QUANT, "past, odd", .n = 37, .d = 45, .has_history = true },
-    { TR_OP_QUANT, "past, tiles, e5m2", .n = 272, .d = 144, .e5m2 = 1, .has_history = true },
+    { TR_OP_QUANT, "past, odd", .n = 37, .d = 45, .has_more = true },
+    { TR_OP_QUANT, "past, tiles, e5m2", .n = 272, .d = 144, .e5m2 = 1, .has_more = true },
     { TR_OP_MATMUL8, "odd", .n = 17, .d = 33, .o = 29 },
     { TR_OP_MATMUL8, "tiles", .n = 64, .d = 96, .o = 48 },
     { TR_OP_MATMUL8, "gradient", .n = 48, .d = 64, .o = 32, .is_bare = true, .attr = { .is_gradient = true } },
@@ -184,6 +188,12 @@ static const struct op_case cases[] = {
     { TR_OP_DFT_LOSS, "tokens", .n = 91 },
     { TR_OP_WEIGH_LOSS, "tokens", .n = 91 },
     { TR_OP_DOC_SUMS, "documents", .n = 91, .v = 9, .pack = 13 },
+    { TR_OP_DOC_SUMS, "all sums", .n = 91, .v = 9, .pack = 13, .has_more = true },
+    { TR_OP_PAIR_LOSS, "weights of tokens and pairs", .n = 60, .pack = 7, .has_more = true,
+      .attr = { .pair = { .term = { { TR_PAIR_SIGMOID, 1 }, { TR_PAIR_SFT, 0.5f } },
+                          .beta = 0.3f,
+                          .weighs_tokens = true,
+                          .weighs_pairs = true } } },
     { TR_OP_PAIR_LOSS, "ipo", .n = 60, .pack = 7,
       .attr = { .pair = { .term = { { TR_PAIR_IPO, 1 }, { TR_PAIR_SFT, 0.5f } }, .beta = 0.3f } } },
     { TR_OP_PAIR_LOSS, "sum", .n = 60, .pack = 7,

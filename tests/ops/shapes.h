@@ -12,7 +12,8 @@
  * parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product, k the largest elements
  * of the past (F32), x grains of packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32),
  * d direction of an update (BF16), F sums that become factors (F64), y state in F32,
- * - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt
+ * - absent. In front of a view that only a case with has_more has: ~ (J 3 and not 2 columns then, L all
+ * sums of documents). Sizes: N D O V as in ops.h, Ww weight and Tt
  * table in either order, Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope
  * columns, S step slots, A N x D elements, F a sum and one for each of N and of D, Bb grains of D x O elements and
  * their bytes, E blocks of 256 of D, digits.
@@ -50,8 +51,8 @@ static const struct op_shape {
     { TR_OP_COL_SCALE_BWD, "aND aND a1D e1D", "aND g1D ?g1D", false },
     { TR_OP_HEAD_LOSS, "aND aVD ?a1V tN1 ?z1S ?aNO ?aVO", "fN1", false },
     { TR_OP_HEAD_LOSS_GRAD, "aND aVD ?a1V tN1 z1S ?aNO ?aVO", "fN1 aND gVD ?g1V ?aNO ?gVO", true },
-    { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1 ?aNO ?aVO", "fN2", false }, /* logits: of rows with a target only */
-    { TR_OP_HEAD_COMBINE, "fV2", "fN1 fN1", false },
+    { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1 ?aNO ?aVO", "fNJ", false }, /* logits: of rows with a target only */
+    { TR_OP_HEAD_COMBINE, "fVJ", "fN1 fN1 ~fN1", false },
     { TR_OP_HEAD_GRAD, "aND aVD ?a1V tN1 z1S fN1 ?fNV ?aNO ?aVO ?fN1", "aND gVD ?g1V ?aNO ?gVO", true },
     { TR_OP_LINEAR_ADD, "aND aWw ?a1O aNO", "aNO", true },
     { TR_OP_LINEAR_ACT, "aND aWw ?a1O", "aNO aNO", true },
@@ -62,8 +63,8 @@ static const struct op_shape {
     { TR_OP_SUM, "fND", "D1D", false },
     { TR_OP_DFT_LOSS, "fN1", "fN1 fN1", false },
     { TR_OP_WEIGH_LOSS, "fN1 fN1", "fN1", false },
-    { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1", "fN3", false },
-    { TR_OP_PAIR_LOSS, "fN3 bN1 pN1 oN1", "fN6 fN1", false },
+    { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1 ~fN1 ~fN1", "fNL", false },
+    { TR_OP_PAIR_LOSS, "fNL bN1 pN1 oN1 ~z1S ~fN1", "fN6 fN1", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D ?a1D m1D v1D", false },
     { TR_OP_ADAMW8, "g1D z1S", "P1D ?a1D u1D u1D w1E w1E", false },

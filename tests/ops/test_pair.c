@@ -88,11 +88,11 @@ static void losses_and_derivatives_are_those_of_pytorch(void **state)
                                   .label_smoothing = (float)x[3],
                                   .gamma = (float)x[4] };
         n_sums += read_terms(word, k.term) > 2;
-        struct tr_pair_in in = { { x[5], x[6] }, { x[7], x[8] }, { x[9], x[10] } };
+        struct tr_pair_in in = { { x[5], x[6] }, { x[7], x[8] }, { x[9], x[10] }, { x[5], x[6] } };
         struct tr_pair_out out = tr_pair_loss(&k, &in);
         assert_near(out.loss, x[11], word, "the loss");
-        assert_near(out.dp[TR_CHOSEN], x[12], word, "the derivative by the chosen answer");
-        assert_near(out.dp[TR_REJECTED], x[13], word, "the derivative by the rejected answer");
+        assert_near(out.dp[TR_CHOSEN] + out.dall[TR_CHOSEN], x[12], word, "the derivative by the chosen answer");
+        assert_near(out.dp[TR_REJECTED] + out.dall[TR_REJECTED], x[13], word, "the derivative by the rejected answer");
         is_seen[k.term[0].loss] = is_met[k.divergence] = true;
     }
     fclose(f);
@@ -101,6 +101,46 @@ static void losses_and_derivatives_are_those_of_pytorch(void **state)
         assert_true(is_seen[i] != tr_pair_is_labelled((enum tr_pair_loss)i));
     for (int i = 0; i < TR_DIVERGENCE_COUNT; i++)
         assert_true(is_met[i]);
+}
+
+/* Each token has the derivative that PyTorch finds by its own log-probability. */
+static void weights_of_tokens_and_pairs_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    int n_both = 0, n_tails = 0;
+    char line[1024], word[WORD];
+    double x[19];
+    FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/weighed.txt", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *at = take_word(line, word);
+        for (int i = 0; i < 19; i++)
+            x[i] = strtod(at, &at);
+        double tail = x[0];
+        struct tr_pair_rule k = { .beta = (float)x[2],
+                                  .label_smoothing = (float)x[3],
+                                  .gamma = 0.5f,
+                                  .weighs_tokens = tail<1, .weighs_pairs = x[1]> 0 };
+        struct tr_pair_in in = { { 0 } };
+        read_terms(word, k.term);
+        for (int i = 0; i < 2; i++) {
+            const double *a = x + 4 + 5 * i; /* targets, shared, tail, squares, reference */
+            in.p[i] = a[1] + tail * a[2];
+            in.all[i] = a[1] + a[2];
+            in.n[i] = a[0], in.squares[i] = a[3], in.r[i] = a[4];
+        }
+        struct tr_pair_out out = tr_pair_loss(&k, &in);
+        assert_near(out.loss, x[14], word, "the loss");
+        for (int i = 0; i < 2; i++) {
+            assert_near(out.dp[i] + out.dall[i], x[15 + 2 * i], word, "the derivative by a token that both have");
+            if (in.n[i] > in.n[1 - i])
+                assert_near(tail * out.dp[i] + out.dall[i], x[16 + 2 * i], word, "the derivative by a token behind");
+            n_tails += in.n[i] > in.n[1 - i] && tail < 1;
+        }
+        n_both += k.weighs_tokens && k.weighs_pairs;
+    }
+    fclose(f);
+    assert_true(n_both > 3 && n_tails > 8);
 }
 
 static void losses_of_labels_are_those_of_pytorch(void **state)
@@ -139,6 +179,7 @@ static void extreme_pairs_are_finite(void **state)
             struct tr_pair_rule k = { { { (enum tr_pair_loss)loss, 1 } }, 2,    0.1f,  0.5f,
                                       TR_DIVERGENCE_REVERSE_KL,           0.5f, 0.05f, { 1, 1 } };
             struct tr_pair_in in = { { sign > 0 ? 0 : -5000, sign > 0 ? -5000 : 0 }, { -2500, -2500 }, { 10, 10 } };
+            memcpy(in.all, in.p, sizeof in.all);
             for (int f = 0; f < (loss == TR_PAIR_DISCOPOP ? 1 : TR_DIVERGENCE_COUNT); f++) {
                 k.divergence = (enum tr_divergence)f;
                 struct tr_pair_out out = tr_pair_loss(&k, &in);
@@ -151,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_derivatives_are_those_of_pytorch),
                                         cmocka_unit_test(losses_of_labels_are_those_of_pytorch),
+                                        cmocka_unit_test(weights_of_tokens_and_pairs_are_those_of_pytorch),
                                         cmocka_unit_test(extreme_pairs_are_finite) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,18 @@ static float wanted_logit(const struct tr_logit_row *r, int64_t target)
     return target < 0 ? spread : (1.0f - r->smoothing) * r->z[target] + spread;
 }
 
+/* The log-sum-exp of twice the logits, which z holds: doubling and halving are exact. */
+static float log_squares(const struct head *h, const struct tr_logit_row *r)
+{
+    static const struct tr_view no_bias = { 0 };
+    struct tr_logit_row twice = { .z = r->z, .n = r->n, .target = -1, .bias = &no_bias, .scale = 2 };
+    float all = h->ops->cross_entropy(&twice);
+    twice.scale = 0.5f;
+    if (h->kept)
+        (void)h->ops->logits(&twice);
+    return all;
+}
+
 static void row_task(void *ctx, int64_t task, int worker)
 {
     const struct head *h = ctx;
@@ -148,6 +160,8 @@ static void row_task(void *ctx, int64_t task, int worker)
         *row_of(h->loss, row) = h->is_stats && target < 0 ? -FLT_MAX : loss;
     if (h->is_stats)
         row_of(h->loss, row)[1] = target < 0 ? 0 : wanted_logit(&r, is_here ? local : -1);
+    if (h->is_stats && h->loss->cols > 2)
+        row_of(h->loss, row)[2] = target < 0 ? -FLT_MAX : log_squares(h, &r);
 }
 
 /* A product with the block: one factor is the rows of v from `row` on, the other is z. */
@@ -261,6 +275,8 @@ static void write_no_loss(const struct head *h, int64_t row)
         clear(h->loss, row, 1);
     if (h->is_stats)
         *row_of(h->loss, row) = -FLT_MAX;
+    if (h->is_stats && h->loss->cols > 2)
+        row_of(h->loss, row)[2] = -FLT_MAX;
 }
 
 /* Which rows of the block are computed: those with a target, where their x and their list fit in the rows of logits
@@ -356,6 +372,7 @@ static struct head head_of(const struct tr_call *c)
 void tr_fast_head_loss(const struct tr_call *c)
 {
     struct head h = head_of(c);
+    TR_BUG_ON(c->out[1].data != NULL);
     run_blocks(&h);
 }
 
@@ -387,6 +404,17 @@ void tr_fast_head_grad(const struct tr_call *c)
     run_blocks(&h);
 }
 
+/* The log-sum-exp of twice the logits of all ranks. */
+static float log_squares_of(const struct tr_view *stats, int64_t n, int64_t n_ranks, int64_t row)
+{
+    float max = -FLT_MAX, sum = 0;
+    for (int64_t r = 0; r < n_ranks; r++)
+        max = fmaxf(max, row_of(stats, r * n + row)[2]);
+    for (int64_t r = 0; r < n_ranks; r++)
+        sum += expf(row_of(stats, r * n + row)[2] - max);
+    return max + logf(sum);
+}
+
 void tr_fast_head_combine(const struct tr_call *c)
 {
     const struct tr_view *stats = &c->in[0];
@@ -403,5 +431,7 @@ void tr_fast_head_combine(const struct tr_call *c)
         float lse = max + logf(sum);
         *row_of(&c->out[1], row) = is_masked ? 0 : lse;
         *row_of(&c->out[0], row) = is_masked ? 0 : logf(sum) + (max - at_target) + c->attr.z_loss * lse * lse;
+        if (c->out[2].data)
+            *row_of(&c->out[2], row) = is_masked ? 0 : log_squares_of(stats, n, n_ranks, row) - 2 * lse;
     }
 }

@@ -39,6 +39,7 @@ static double row_loss(const struct tr_call *c, int64_t n, double *lse)
 void tr_ref_HEAD_LOSS(const struct tr_call *c)
 {
     double lse;
+    TR_BUG_ON(c->out[1].data != NULL);
     for (int64_t n = 0; n < c->in[0].rows; n++)
         tr_ref_put(&c->out[0], n, 0, row_loss(c, n, &lse));
 }
@@ -130,10 +131,11 @@ void tr_ref_HEAD_STATS(const struct tr_call *c)
 {
     for (int64_t n = 0; n < c->in[0].rows; n++) {
         int64_t target = tr_ref_int(&c->in[3], n);
-        double sum = 0, at_target = 0;
+        double sum = 0, squares = 0, at_target = 0;
         for (int64_t v = 0; v < c->in[1].rows && target >= 0; v++) {
             double l = logit(c, n, v);
             sum += exp(l);
+            squares += exp(2 * l);
             at_target += (double)c->attr.smoothing_each * l;
             at_target += v + c->attr.first == target ? (1.0 - (double)c->attr.smoothing) * l : 0;
             if (c->out[1].data)
@@ -141,6 +143,8 @@ void tr_ref_HEAD_STATS(const struct tr_call *c)
         }
         tr_ref_put(&c->out[0], n, 0, target < 0 ? (double)-FLT_MAX : log(sum));
         tr_ref_put(&c->out[0], n, 1, at_target);
+        if (c->out[0].cols > 2)
+            tr_ref_put(&c->out[0], n, 2, target < 0 ? (double)-FLT_MAX : log(squares));
     }
 }
 
@@ -148,14 +152,17 @@ void tr_ref_HEAD_COMBINE(const struct tr_call *c)
 {
     int64_t n_rows = c->out[0].rows;
     for (int64_t n = 0; n < n_rows; n++) {
-        double sum = 0, at_target = 0;
+        double sum = 0, squares = 0, at_target = 0;
         for (int64_t i = n; i < c->in[0].rows; i += n_rows) {
             sum += exp(tr_ref_get(&c->in[0], i, 0)); /* 0 where the token has no target */
             at_target += tr_ref_get(&c->in[0], i, 1);
+            squares += c->out[2].data ? exp(tr_ref_get(&c->in[0], i, 2)) : 0;
         }
         double lse = sum > 0 ? log(sum) : 0;
         tr_ref_put(&c->out[0], n, 0, sum > 0 ? lse - at_target + (double)c->attr.z_loss * lse * lse : 0);
         tr_ref_put(&c->out[1], n, 0, lse);
+        if (c->out[2].data)
+            tr_ref_put(&c->out[2], n, 0, sum > 0 ? log(squares) - 2 * lse : 0);
     }
 }
 

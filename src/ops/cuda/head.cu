@@ -394,13 +394,15 @@ __device__ static float block_sum(float x)
 
 /* Computes the stats of a row for the other ranks, and its capped logits for the gradient. One block for each row. */
 __global__ void __launch_bounds__(THREADS)
-    stats_kernel(const float *logit, logits l, int64_t first, mat<float> stats, mat<float> kept)
+    stats_kernel(const float *logit, logits l, int64_t first, mat<float> stats, bool has_squares, mat<float> kept)
 {
     int64_t row = blockIdx.x, target = l.target[row * l.ld_target], at = target - first;
     const float *z = logit + row * l.ld;
     if (target < 0) {
         if (threadIdx.x == 0)
             *stats.at(row, 0) = -FLT_MAX, *stats.at(row, 1) = 0.0f;
+        if (threadIdx.x == 0 && has_squares)
+            *stats.at(row, 2) = -FLT_MAX;
         return;
     }
     peak p = { -INFINITY, 0.0f };
@@ -413,6 +415,15 @@ __global__ void __launch_bounds__(THREADS)
             spread += cap(l.scale * z[j] + bias_at(l, j), l.softcap);
         spread = block_sum(spread) * l.smoothing_each;
     }
+    float squares = 0; /* of exp(logit - max) */
+    if (has_squares) {
+        __syncthreads();
+        for (int64_t j = threadIdx.x; j < l.n_vocab; j += THREADS)
+            squares += expf(2.0f * (cap(l.scale * z[j] + bias_at(l, j), l.softcap) - p.max));
+        squares = block_sum(squares);
+    }
+    if (threadIdx.x == 0 && has_squares)
+        *stats.at(row, 2) = 2.0f * p.max + logf(squares);
     if (threadIdx.x == 0) {
         float own = at >= 0 && at < l.n_vocab ? cap(l.scale * z[at] + bias_at(l, at), l.softcap) : 0.0f;
         *stats.at(row, 0) = p.max + logf(p.sum);
@@ -423,7 +434,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 __global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t n, float z_loss, mat<float> loss,
-                               mat<float> lse)
+                               mat<float> lse, mat<float> squares)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float top = -FLT_MAX, sum = 0, at = 0;
@@ -438,6 +449,14 @@ __global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t 
     float all = sum > 0 ? top + logf(sum) : 0.0f; /* 0: the row has no target */
     *loss.at(row, 0) = sum > 0 ? all - at + z_loss * all * all : 0.0f;
     *lse.at(row, 0) = all;
+    if (!squares)
+        return;
+    float top2 = -FLT_MAX, sum2 = 0;
+    for (int64_t r = 0; r < n_ranks; r++)
+        top2 = fmaxf(top2, *stats.at(r * n + row, 2));
+    for (int64_t r = 0; r < n_ranks; r++)
+        sum2 += expf(*stats.at(r * n + row, 2) - top2);
+    *squares.at(row, 0) = sum > 0 ? top2 + logf(sum2) - 2.0f * all : 0.0f;
 }
 
 /* Turns logits into their gradient: in z, or from the saved logits. */
@@ -469,9 +488,9 @@ static void block_stats(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
     block_product(h, row, n);
-    stats_kernel<<<(unsigned)n, THREADS, 0, stream_of(c)>>>((const float *)h->z, logits_of(h, row), c->attr.first,
-                                                            mat_of<float>(rows_of(c->out[0], row, n)),
-                                                            mat_of<float>(rows_of(c->out[1], row, n)));
+    stats_kernel<<<(unsigned)n, THREADS, 0, stream_of(c)>>>(
+        (const float *)h->z, logits_of(h, row), c->attr.first, mat_of<float>(rows_of(c->out[0], row, n)),
+        c->out[0].cols > 2, mat_of<float>(rows_of(c->out[1], row, n)));
     check_launch(c);
 }
 
@@ -496,7 +515,7 @@ void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
     int64_t n = c->out[0].rows;
     combine_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
         mat_of<const float>(c->in[0]), c->in[0].rows / tr_max64(n, 1), n, c->attr.z_loss, mat_of<float>(c->out[0]),
-        mat_of<float>(c->out[1]));
+        mat_of<float>(c->out[1]), mat_of<float>(c->out[2]));
     check_launch(c);
 }
 

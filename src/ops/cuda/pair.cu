@@ -2,7 +2,7 @@
 #include "ops/cuda/cuda.cuh"
 #include <math.h>
 extern "C" {
-#include "ops/pair.h"
+#include "ops/pair_token.h"
 }
 
 enum { WARPS = 4, LANES = 32 };
@@ -27,7 +27,8 @@ __device__ static bool is_before(mat<const int32_t> begin, int32_t value, int64_
  * parallel (in_pieces) a document may lie in two pieces, of which the first has the work. */
 __global__ void __launch_bounds__(WARPS *LANES)
     doc_sums_kernel(mat<const float> loss, mat<const int32_t> target, mat<const int32_t> begin, mat<const float> ref,
-                    int64_t n, bool in_pieces, mat<float> sums)
+                    mat<const float> weight, mat<const float> squares, int64_t n, bool in_pieces, mat<float> sums,
+                    int n_sums)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(WARPS *LANES)
         return;
     if (in_pieces && is_before(begin, own, row, lane))
         return;
-    double sum[TR_DOC_SUMS] = { 0, 0, 0 };
+    double sum[TR_DOC_ALL_SUMS] = { 0 };
     bool goes_on = true;
     for (int64_t first = row; first < n && goes_on; first += LANES) {
         int64_t j = first + lane;
@@ -47,10 +48,12 @@ __global__ void __launch_bounds__(WARPS *LANES)
             sum[TR_DOC_LOSS] += *loss.at(j, 0);
             sum[TR_DOC_REF] += *ref.at(j, 0);
             sum[TR_DOC_TARGETS] += *target.at(j, 0) >= 0;
+            sum[TR_DOC_WEIGHED] += *loss.at(j, 0) * (weight ? *weight.at(j, 0) : 1.0f);
+            sum[TR_DOC_SQUARES] += squares ? *squares.at(j, 0) : 0.0f;
         }
         goes_on = in_pieces || __all_sync(0xffffffffu, is_own);
     }
-    for (int k = 0; k < TR_DOC_SUMS; k++) {
+    for (int k = 0; k < n_sums; k++) {
         double all = lanes_sum(sum[k]);
         if (lane == 0)
             *sums.at(own, k) = (float)all;
@@ -66,28 +69,29 @@ void tr_cuda_DOC_SUMS(const struct tr_call *c)
     if (e != cudaSuccess)
         tr_device_note(c->dev, TR_IO, "device cuda: op doc_sums: %s", cudaGetErrorString(e));
     start(c, doc_sums_kernel, (unsigned)ceil_div(n, WARPS), WARPS * LANES, 0, mat_of<const float>(c->in[0]),
-          mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const float>(c->in[3]), n,
-          y.rows > n, mat_of<float>(y));
+          mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const float>(c->in[3]),
+          mat_of<const float>(c->in[4]), mat_of<const float>(c->in[5]), n, y.rows > n, mat_of<float>(y), (int)y.cols);
 }
 
 __global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin, mat<const int32_t> position,
-                                 mat<const int32_t> other, const float *step, int64_t n, struct tr_pair_rule rule,
-                                 mat<float> parts, mat<float> weight)
+                                 mat<const int32_t> other, const float *step, mat<const float> weights, int64_t n,
+                                 struct tr_pair_rule rule, mat<float> parts, mat<float> weight)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float part[TR_METRICS] = { 0 }, w = 0;
+    float part[TR_METRICS] = { 0 };
+    struct tr_pair_slope slope = { 0, 0 };
     if (row >= n)
         return;
     int32_t own = *begin.at(row, 0), second = *other.at(row, 0);
     bool is_first = *position.at(row, 0) == 0;
     if (second >= 0 && step) /* of labels */
-        w = tr_label_token(&rule, sums.at(own, 0), second > own, (double)step[TR_STEP_KL], is_first ? part : NULL);
+        slope = tr_label_token(&rule, sums.at(own, 0), second > own, (double)step[TR_STEP_KL], is_first ? part : NULL);
     else if (second >= 0)
-        w = tr_pair_token(&rule, sums.at(own, 0), sums.at(second, 0), second > own,
-                          second > own && is_first ? part : NULL);
+        slope = tr_pair_token(&rule, sums.at(own, 0), sums.at(second, 0), second > own,
+                              second > own && is_first ? part : NULL);
     for (int k = 0; k < TR_METRICS; k++)
         *parts.at(row, k) = part[k];
-    *weight.at(row, 0) = w;
+    *weight.at(row, 0) = tr_pair_token_weight(slope, weights ? (double)*weights.at(row, 0) : 1.0);
 }
 
 void tr_cuda_PAIR_LOSS(const struct tr_call *c)
@@ -95,7 +99,8 @@ void tr_cuda_PAIR_LOSS(const struct tr_call *c)
     int64_t n = c->out[0].rows;
     start(c, pair_loss_kernel, (unsigned)ceil_div(n, 256), 256, 0, mat_of<const float>(c->in[0]),
           mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const int32_t>(c->in[3]),
-          (const float *)c->in[4].data, n, c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
+          tr_pair_has_labels(&c->attr.pair) ? (const float *)c->in[4].data : NULL, mat_of<const float>(c->in[5]), n,
+          c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
 }
 
 __global__ void dft_loss_kernel(mat<const float> loss, int64_t n, mat<float> parts, mat<float> weight)
