@@ -188,45 +188,62 @@ static void take_datasets(struct tr_import *im, const struct tree *t, const stru
     free(text);
 }
 
-/* An entry "NAME: {path, converter, size}" of such a list. False: its records are of another kind. */
+/* An entry of such a list: "NAME: {path, converter, size}", of older ones "NAME: {file_name, dataset_dir,
+ * num_samples}". False: its records are of another kind. */
 static bool take_listed(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
                         const struct import_row *row, const struct tree *list, const struct leaf *file)
 {
-    char name[128], part[32], path[TR_PATH_MAX];
+    char name[128], part[32], given[TR_PATH_MAX], path[TR_PATH_MAX];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(file->path, "."), file->path);
     const struct leaf *kind = member(list, name, "converter"), *size = member(list, name, "size");
-    const char *why = size != NULL ? FIRST_RECORDS : NULL;
+    const struct leaf *dir = member(list, name, "dataset_dir"), *split = member(list, name, "split");
+    bool is_paired = tr_words_match("pair", kind);
     struct source s;
-    if (kind == NULL || !tr_words_match("alpaca sharegpt", kind))
+    if (kind != NULL && !is_paired && !tr_words_match("alpaca sharegpt", kind))
         return false;
+    size = size != NULL ? size : member(list, name, "num_samples");
+    snprintf(given, sizeof given, "%s%s%s", dir != NULL ? dir->text : "", dir != NULL ? "/" : "", file->text);
+    bool is_here = tr_import_locate(t, given, path), is_hub = !is_here && tr_source_is_hub(given);
     tr_source_open(&s);
     snprintf(part, sizeof part, "[:%s]", size != NULL ? size->text : "");
-    s.split = size != NULL ? part : NULL;
-    tr_source_give(&s, im, t, leaf, size != NULL ? TR_IMPORT_DIFFERS : row->verdict, row->sets,
-                   tr_import_locate(t, file->text, path) ? path : file->text, why);
+    s.split = size != NULL ? part : is_hub && split != NULL ? split->text : NULL;
+    tr_source_give(&s, im, t, leaf, size != NULL || is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets,
+                   is_here ? path : given,
+                   size != NULL ? FIRST_RECORDS
+                   : is_hub     ? SOURCE_HUB
+                                : NULL);
+    if (is_paired)
+        tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, "task", "dpo", "its records are pairs");
     tr_source_close(&s);
     return true;
 }
 
-/* The second generation of files names a file that lists its data sets. */
+/* The second generation of files names a file that lists its data sets, or one data set. */
 static void take_list(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
 {
     char path[TR_PATH_MAX];
     struct tree list = { .path = path, .kept = &im->kept };
     char *text = NULL;
     size_t n = 0, n_entries = 0;
-    bool is_read = tr_text_like("*.y*ml", 6, leaf->text) && tr_import_locate(t, leaf->text, path) &&
-                   tr_file_read(path, IMPORT_FILE_MAX, &text, &n) == TR_OK && tr_tree_read(&list, text, n) == TR_OK;
+    bool is_list = tr_text_like("*.y*ml", 6, leaf->text), is_here = tr_import_locate(t, leaf->text, path);
+    if (!is_list && (is_here || tr_source_is_hub(leaf->text))) {
+        tr_import_add(im, t, leaf, is_here ? row->verdict : TR_IMPORT_DIFFERS, row->sets, is_here ? path : leaf->text,
+                      is_here ? NULL : SOURCE_HUB);
+        return;
+    }
+    bool is_read = is_list && is_here && tr_file_read(path, IMPORT_FILE_MAX, &text, &n) == TR_OK &&
+                   tr_tree_read(&list, text, n) == TR_OK;
     for (size_t i = 0; is_read && i < list.n_leaves; i++)
-        if (tr_text_like("*.path", 6, list.leaves[i].path)) {
+        if (tr_text_like("*.path", 6, list.leaves[i].path) || tr_text_like("*.file_name", 11, list.leaves[i].path)) {
             is_read = take_listed(im, t, leaf, row, &list, &list.leaves[i]);
             n_entries++;
         }
     tr_error_clear();
     if (!is_read || n_entries == 0)
-        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL,
-                      "a YAML file with data sets of the converters alpaca and sharegpt is read; name other files with "
-                      "data");
+        tr_import_add(
+            im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL,
+            "a file of records, or a YAML file with data sets of the converters alpaca, sharegpt and pair, is "
+            "read; name other files with data");
     free(list.leaves);
     free(text);
 }
@@ -326,12 +343,19 @@ static const struct import_row rows[] = {
     { .key = "pure_bf16", .value = "@on", TAKEN, .sets = "dtype=bfloat16 master_dtype=bfloat16 moment_dtype=bfloat16" },
     { .key = "fp8", .value = "@on", TAKEN, .sets = "fp8=true" },
     IDLE("fp8_backend fp8_enable_fsdp_float8_all_gather", "products are made by the engine's own kernels"),
-    { .key = "rope_scaling", .value = "@on", CANNOT, .why = "config.json of the model says it" },
+    { .key = "rope_scaling", .value = "@on", DIFFERS, .why = "where rows are longer than the model's positions, write rope_scaling and max_position_embeddings into its config.json" },
+    { .key = "rope_scaling.*", CANNOT, .why = "write it into config.json of the model" },
     SAME("resize_vocab", "resize_vocab"),
     NOT_ON("add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
     { .key = "tensor_model_parallel_size", TAKEN, .sets = "tp" },
     { .key = "pipeline_model_parallel_size", TAKEN, .sets = "pp" },
-    { .key = "context_parallel_size cp_size", TAKEN, .sets = "cp" },
+    { .key = "context_parallel_size cp_size dist_config.cp_size", TAKEN, .sets = "cp" },
+    { .key = "sequence_parallel_size", .value = "1", DECIDED, .why = "off" },
+    { .key = "sequence_parallel_size", TAKEN, .sets = "cp" },
+    { .key = "sequence_parallel_mode", DECIDED, .when = "sequence_parallel_size=1 @absent", .why = "sequence_parallel_size is off" },
+    { .key = "sequence_parallel_mode cp_mode dist_config.cp_mode", .value = "*ring*", TAKEN, .sets = "cp_mode=ring" },
+    { .key = "sequence_parallel_mode cp_mode dist_config.cp_mode", .value = "*ulysses* deepspeed*", TAKEN, .sets = "cp_mode=ulysses" },
+    IDLE("alst_*", "sequence_parallel_size says it"),
     { .key = "sequence_parallel", .value = "@on", TAKEN, .sets = "sp=true" },
     { .key = "use_distributed_optimizer", .value = "@on", TAKEN, .sets = "zero=1" },
     { .key = "recompute_granularity", .value = "full", TAKEN, .sets = "recompute=block" },
@@ -373,6 +397,7 @@ static const struct import_row rows[] = {
     /* its second generation of files */
     IDLE("model_class", "the model's config.json says it"),
     SAME("micro_batch_size", "per_device_train_batch_size"),
+    NOT_ON("mtp_config mtp_config.*", "there are no heads of later tokens here"),
     SAME("global_batch_size", "train_batch_size"),
     { .key = "dist_config.name", .value = "fsdp2 fsdpturbo fsdp", TAKEN, .sets = "zero=3" },
     { .key = "dist_config.name", .value = "deepspeed", DECIDED, .why = "its file says it" },

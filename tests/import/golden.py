@@ -412,6 +412,16 @@ test_datasets:
     ("axolotl lora of a tied head", {"c.yml": AX + "adapter: lora\nlora_r: 8\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n"
                                                    "deepspeed: deepspeed_configs/zero3_bf16.json\n"},
      without(AX_OUT, zero=3, finetuning_type="lora", lora_r=8, lora_modules_to_save=["embed_tokens", "lm_head"], untie=True), ["deepspeed"], [], []),
+    ("llama-factory lists of older files, pairs and rings", {"+list.yaml": "one:\n  file_name: one.json\n  dataset_dir: lfdata\n  converter: alpaca\n  num_samples: 20\n"
+                                                             "two:\n  path: two.jsonl\n  converter: pair\n",
+                                                             "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\noutput_dir: o\ncutoff_len: 64\n"
+                                                             "dist_config:\n  name: fsdp2\n  cp_mode: ring_zigzag\n  cp_size: 2\nmtp_config:\n  name: mtp\n"},
+     {"model": "m", "data": ["lfdata/one.json#[:20]", "two.jsonl"], "task": "dpo", "sequence_length": 64, "output": "o", "zero": 3, "cp": 2, "cp_mode": "ring"},
+     ["train_dataset"], ["mtp_config.name"], []),
+    ("llama-factory one file", {"+one.jsonl": "", "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: one.jsonl\noutput_dir: o\n"},
+     {"model": "m", "data": ["one.jsonl"], "output": "o"}, [], [], []),
+    ("llamafactory long rows", {"a.yaml": (LF % "full") + "rope_scaling: yarn\nsequence_parallel_size: 4\nsequence_parallel_mode: ulysses\n"},
+     without(LF_OUT, finetuning_type="full", cp=4, cp_mode="ulysses"), ["rope_scaling", "template"], [], []),
     ("llamafactory lora of a tied head", {"a.yaml": (LF % "lora") + "additional_target: embed_tokens,lm_head\ndeepspeed: examples/deepspeed/ds_z2_config.json\n"},
      without(LF_OUT, zero=2, finetuning_type="lora", lora_target_modules=["all-linear"], lora_modules_to_save=["embed_tokens,lm_head"], untie=True), ["deepspeed", "template"], [], []),
     ("trl lora of a tied head", {"a.yaml": "model_name_or_path: m\ndataset_name: d\nuse_peft: true\nlora_modules_to_save: lm_head\nlearning_rate: 1e-4\n"},
