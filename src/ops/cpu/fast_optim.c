@@ -83,7 +83,7 @@ static inline void draw(const struct optim *o, int64_t i, vu random[3])
 }
 
 /* Stores the new state at i: p and its copy, m, and v where the optimizer has it. */
-static inline void put(const struct optim *o, int64_t i, int64_t end, const vf *new_state, int n_states)
+TR_FORCE_INLINE void put(const struct optim *o, int64_t i, int64_t end, const vf *new_state, int n_states)
 {
     vu random[3] = { 0 };
     if (o->is_random)

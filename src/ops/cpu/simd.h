@@ -27,6 +27,10 @@ typedef uint32_t vu __attribute__((vector_size(TR_LANES * 4)));
 typedef uint16_t vh __attribute__((vector_size(TR_LANES * 2)));
 typedef uint64_t vl __attribute__((vector_size(TR_LANES * 4))); /* half as many lanes */
 
+/* Loads, stores and sums are always inlined: left to gcc, they become calls in a file that grows past its limit, and a
+ * step took 2 % longer. The ends of runs are rare and large: they are always called. */
+#define TR_NO_INLINE __attribute__((noinline)) static
+
 /* A run of F32, BF16 or F16 elements; p NULL: an absent view. */
 struct run {
     char *p;
@@ -113,7 +117,7 @@ static inline vh v_to_f16(vf f)
 #endif
 }
 
-static inline vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
+TR_NO_INLINE vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
 {
     float lane[TR_LANES];
     vf f;
@@ -129,7 +133,7 @@ static inline vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
 }
 
 /* Elements i .. i + TR_LANES - 1 of a run that ends at n; elements at or past the end read as `fill`. */
-static inline vf v_load_or(struct run r, int64_t i, int64_t n, float fill)
+TR_FORCE_INLINE vf v_load_or(struct run r, int64_t i, int64_t n, float fill)
 {
     vf f;
     if (TR_UNLIKELY(n - i < TR_LANES))
@@ -143,12 +147,12 @@ static inline vf v_load_or(struct run r, int64_t i, int64_t n, float fill)
     return f;
 }
 
-static inline vf v_load(struct run r, int64_t i, int64_t n)
+TR_FORCE_INLINE vf v_load(struct run r, int64_t i, int64_t n)
 {
     return v_load_or(r, i, n, 0.0f);
 }
 
-static inline void v_store_tail(struct run r, int64_t i, int64_t n, vf f)
+TR_NO_INLINE void v_store_tail(struct run r, int64_t i, int64_t n, vf f)
 {
     float lane[TR_LANES];
     memcpy(lane, &f, sizeof lane);
@@ -160,7 +164,7 @@ static inline void v_store_tail(struct run r, int64_t i, int64_t n, vf f)
     }
 }
 
-static inline void v_store(struct run r, int64_t i, int64_t n, vf f)
+TR_FORCE_INLINE void v_store(struct run r, int64_t i, int64_t n, vf f)
 {
     if (TR_UNLIKELY(n - i < TR_LANES)) {
         v_store_tail(r, i, n, f);
@@ -173,7 +177,7 @@ static inline void v_store(struct run r, int64_t i, int64_t n, vf f)
 }
 
 /* Sum of TR_SUM_LANES partial sums by halves: the same tree for every width. */
-static inline float v_sum(vf part[TR_SUM_VECS])
+TR_FORCE_INLINE float v_sum(vf part[TR_SUM_VECS])
 {
     float lane[TR_LANES];
 #pragma GCC unroll 16
@@ -191,7 +195,7 @@ static inline float v_sum(vf part[TR_SUM_VECS])
 }
 
 /* Lanes a0 b0 a1 b1 ... of the low (high) halves of a and b. */
-static inline void v_interleave(vf a, vf b, vf *low, vf *high)
+TR_FORCE_INLINE void v_interleave(vf a, vf b, vf *low, vf *high)
 {
 #if TR_LANES == 16
     *low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -207,7 +211,7 @@ static inline void v_interleave(vf a, vf b, vf *low, vf *high)
 
 /* The sums of the lanes of TR_LANES vectors, by halves as in v_sum: lane i is that of x[i]. Two shuffles a vector
  * instead of a way through memory. */
-static inline vf v_sum_each(vf x[TR_LANES])
+TR_FORCE_INLINE vf v_sum_each(vf x[TR_LANES])
 {
 #pragma GCC unroll 16
     for (int n = TR_LANES / 2; n > 0; n /= 2)
