@@ -19,6 +19,8 @@ LAYOUTS = {
     "qlora": ["--zero", "3", "--lora_r", "4", "--load_in_4bit", "--bnb_4bit_use_double_quant"],
     "lora_pp2": ["--pp", "2", "--zero", "1", "--lora_r", "4", "--lora_modules_to_save", "model.norm"],
     "nvme": ["--zero", "1", "--offload_optimizer", "nvme:.", "--offload_activations", "--recompute", "block"],
+    "grads": ["--offload_optimizer", "cpu", "--offload_gradients"],
+    "fp8": ["--zero", "1", "--fp8", "--fp8_scaling", "delayed"],
     "base_nvme": ["--zero", "2", "--lora_r", "4", "--load_in_4bit", "--offload_param", "nvme:.", "--offload_optimizer", "nvme:."],
     "stream": ["--zero", "1", "--streaming", "true"],
     "dpo": ["--zero", "2", "--task", "dpo", "--data", "prefs.jsonl", "--eval_data", "prefs.jsonl"],
