@@ -25,7 +25,10 @@
     X(VALUE, value, float, TR_F32)                                                                                     \
     /* of the token's target. With loss_weights: in units (data.h); of pairs with ld_alpha: in the log-probability of  \
        the answer; else 0 */                                                                                           \
-    X(WEIGHT, weight, float, TR_F32)
+    X(WEIGHT, weight, float, TR_F32)                                                                                   \
+    /* of pairs with a loss of transport (data/match.h): at the first token of an answer what it is compared with;     \
+       else 0 */                                                                                                       \
+    X(MATCH, match, float, TR_F32)
 
 enum tr_batch_slot {
 #define X(id, name, type, dtype) TR_B_##id,

@@ -55,8 +55,8 @@ struct tr_setup {
     const struct tr_device_row *device;
     struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
-    /* data arena: the loader's, then a batch of evaluation, then one of text */
-    size_t loader_bytes, eval_batch_bytes, text_batch_bytes;
+    /* data arena: the loader's, then a batch of evaluation, then one of text, then what tr_setup_match_bytes says */
+    size_t loader_bytes, eval_batch_bytes, text_batch_bytes, match_bytes;
     struct tr_prompts prompts; /* sample_prompts of a training */
     struct tr_text_shape text;
     struct tr_model *text_model[TR_PURPOSES]; /* prefill, chunk, decode; NULL: the run makes no text */
@@ -77,6 +77,9 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
 /* A model that makes text. config: that of the model, whose weights are in memory; NULL: cfg->model is a directory. */
 enum tr_status tr_setup_open_text(const struct tr_config *cfg, const struct tr_text_shape *text, const cJSON *config,
                                   struct tr_setup **out);
+/* What measuring n_rows samples in batches of eval_rows needs before a loss of transport: the memory of data/match.h,
+ * then the sums of a batch; 0: the rule has no such loss. */
+size_t tr_setup_match_bytes(const struct tr_pair_rule *k, int64_t row_tokens, int64_t eval_rows, uint64_t n_rows);
 /* Bytes that one rank may have on this machine (tr_setup_budget); 0: not known. */
 uint64_t tr_setup_memory(const struct tr_setup *s);
 /* The same for another rank than this process: for plans. */

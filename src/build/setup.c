@@ -246,6 +246,12 @@ uint64_t tr_setup_memory(const struct tr_setup *s)
     return tr_setup_budget(s->device, h.total_bytes, n);
 }
 
+size_t tr_setup_match_bytes(const struct tr_pair_rule *k, int64_t row_tokens, int64_t eval_rows, uint64_t n_rows)
+{
+    size_t sums = (size_t)(eval_rows * row_tokens * tr_doc_sums(k)) * sizeof(float);
+    return k->is_matched ? tr_match_bytes(n_rows, row_tokens) + tr_round_up(sums, 64) : 0;
+}
+
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)
 {
     const struct tr_config *cfg = s->cfg;
@@ -287,7 +293,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .fp8 = cfg->fp8,
         .fp8_e5m2 = cfg->fp8_gradient == TR_E5M2,
         .fp8_history = cfg->fp8_scaling == TR_FP8_DELAYED,
-        .data_bytes = s->loader_bytes + s->eval_batch_bytes + s->text_batch_bytes,
+        .data_bytes = s->loader_bytes + s->eval_batch_bytes + s->text_batch_bytes + s->match_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
         .pages_bytes = use == TR_USE_TRAIN ? TR_SAVE_PAGES_BYTES : 0,
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,
@@ -469,6 +475,9 @@ static enum tr_status open_setup(const struct ask *a, struct tr_setup **out)
         int64_t rows = is_proof ? TR_PROOF_ROWS : explains ? 1 : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
+        if (is_training)
+            s->match_bytes =
+                tr_setup_match_bytes(&s->eval_model->pair, s->sequence_length, rows, (uint64_t)cfg->train_batch_size);
     }
     TR_TRY(tr_setup_text(s, a->config));
     TR_TRY(check_legal(s, a->use));

@@ -19,6 +19,8 @@
     X(APO_ZERO, "apo_zero", true, false)                                                                               \
     X(APO_DOWN, "apo_down", true, false)                                                                               \
     X(DISCOPOP, "discopop", true, false)                                                                               \
+    X(AOT, "aot", true, false)                                                                                         \
+    X(AOT_UNPAIRED, "aot_unpaired", true, false)                                                                       \
     X(SFT, "sft", false, true)                                                                                         \
     X(ORPO, "orpo", false, true)                                                                                       \
     X(SIMPO, "simpo", false, true)                                                                                     \
@@ -71,12 +73,22 @@ struct tr_pair_rule {
     float tau;          /* of discopop */
     float weight[2];    /* of labels: of a desirable answer, and of an undesirable one */
     bool weighs_tokens; /* losses with a reference read log-probabilities whose tokens have weights (LD-DPO) */
+    bool is_matched;    /* it has a loss of transport */
     bool weighs_pairs;  /* the loss of a pair is weighed by how likely the model finds its answers (WPO) */
 };
 
 static inline bool tr_pair_is_on(const struct tr_pair_rule *k)
 {
     return k->term[0].loss != TR_PAIR_NONE;
+}
+
+/* The loss of transport of a rule: it compares each answer with one of another pair of the batch. NONE: it has none. */
+static inline enum tr_pair_loss tr_pair_transport(const struct tr_pair_rule *k)
+{
+    for (int i = 0; i < TR_PAIR_TERMS && k->term[i].loss != TR_PAIR_NONE; i++)
+        if (k->term[i].loss == TR_PAIR_AOT || k->term[i].loss == TR_PAIR_AOT_UNPAIRED)
+            return k->term[i].loss;
+    return TR_PAIR_NONE;
 }
 
 /* Answers with labels have one loss. */

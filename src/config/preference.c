@@ -70,6 +70,7 @@ struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
     k.beta = (float)(cfg->beta >= 0 ? cfg->beta : k.term[0].loss == TR_PAIR_SIMPO ? 2 : 0.1);
     if (cfg->rpo_alpha > 0)
         k.term[n < TR_PAIR_TERMS ? n : TR_PAIR_TERMS - 1] = (struct tr_pair_term){ TR_PAIR_SFT, (float)cfg->rpo_alpha };
+    k.is_matched = tr_pair_transport(&k) != TR_PAIR_NONE;
     return k;
 }
 
@@ -86,7 +87,8 @@ bool tr_config_needs_reference(const struct tr_config *cfg)
 static bool is_smoothed(enum tr_pair_loss loss)
 {
     return loss == TR_PAIR_SIGMOID || loss == TR_PAIR_SIGMOID_NORM || loss == TR_PAIR_ROBUST ||
-           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_SIMPO || loss == TR_PAIR_CPO;
+           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_SIMPO || loss == TR_PAIR_CPO || loss == TR_PAIR_AOT ||
+           loss == TR_PAIR_AOT_UNPAIRED;
 }
 
 /* Is it a function of the difference to a reference? Only there a divergence has a place. */
@@ -165,6 +167,11 @@ static void check_numbers(struct loader *l, const struct tr_pair_rule *k)
             tr_loader_error(l, "loss_type %s has no f_divergence_type but reverse_kl; leave it out",
                             word_of(k->term[i].loss));
     }
+    if (c->use_weighting && k->is_matched)
+        tr_loader_error(l, "use_weighting weighs a pair, and loss_type %s takes pairs apart; leave out one of them",
+                        word_of(tr_pair_transport(k)));
+    if (has_term(k, TR_PAIR_AOT) && has_term(k, TR_PAIR_AOT_UNPAIRED))
+        tr_loader_error(l, "loss_type %s sorts the answers in two ways; leave out aot or aot_unpaired", c->loss_type);
     if (has_term(k, TR_PAIR_EXO_PAIR) && !(c->label_smoothing > 0))
         tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");
     if (has_term(k, TR_PAIR_ROBUST) && !(c->label_smoothing > 0))

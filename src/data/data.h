@@ -181,4 +181,6 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
 enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, int64_t wait_us);
 void tr_loader_close(struct tr_loader *l);
 
+#include "data/match.h"
+
 #endif

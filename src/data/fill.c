@@ -52,7 +52,7 @@ static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t 
         b->begin[at + i] = (int32_t)begin;
         b->sample[at + i] = id;
         b->other[at + i] = -1;
-        b->value[at + i] = b->weight[at + i] = 0;
+        b->value[at + i] = b->weight[at + i] = b->match[at + i] = 0;
     }
 }
 

@@ -293,7 +293,8 @@ static tr_val doc_sums(struct tr_build *b, tr_val loss, tr_val squares)
 {
     tr_val sums = fixed_f32(b, tr_doc_sums(&b->pair), "sums");
     tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_VALUE);
-    put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref, token_weight(b), squares), TR_VALS(sums), NULL);
+    tr_val match = b->pair.is_matched ? batch(b, TR_B_MATCH) : TR_NONE;
+    put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref, token_weight(b), squares, match), TR_VALS(sums), NULL);
     if (b->gives_sums)
         b->p->out = sums;
     return sums;

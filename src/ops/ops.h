@@ -189,11 +189,12 @@ enum tr_doc_sum {
     TR_DOC_SUMS,
     TR_DOC_WEIGHED = TR_DOC_SUMS, /* of losses times the weights of tokens */
     TR_DOC_SQUARES,               /* of the logarithms of the sums of squared probabilities */
+    TR_DOC_MATCH,                 /* of what `match` holds */
     TR_DOC_ALL_SUMS
 };
 static inline int tr_doc_sums(const struct tr_pair_rule *k)
 {
-    return k->weighs_tokens || k->weighs_pairs ? TR_DOC_ALL_SUMS : TR_DOC_SUMS;
+    return k->weighs_tokens || k->weighs_pairs || k->is_matched ? TR_DOC_ALL_SUMS : TR_DOC_SUMS;
 }
 
 /* Rows that the cache of one sequence has: of a call that puts rows into a cache of n_rows, or reads it. */

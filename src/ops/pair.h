@@ -27,6 +27,7 @@ enum { TR_CHOSEN, TR_REJECTED };
 struct tr_pair_in {
     double p[2], r[2], n[2];
     double all[2];
+    double match[2];   /* losses of transport: see tr_pair_of_both */
     double squares[2]; /* sums of the logarithms of the sums of squared probabilities */
 };
 struct tr_pair_out {
@@ -111,9 +112,12 @@ TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, enum tr_pa
     return loss;
 }
 
-/* Losses that are no function of the difference. da: the derivatives by a. False: the loss is one. */
-TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, enum tr_pair_loss kind, const double a[2], double *loss,
-                                double da[2])
+/* Losses that are no function of the difference. da: the derivatives by a. False: the loss is one. Those of transport
+ * (AOT, arXiv 2406.05882) sort the answers of a batch, and compare the i-th of one side with the i-th of the other. m
+ * says with what: for `aot` how much larger the difference of the reference that has the same place is than the pair's
+ * own, for `aot_unpaired` the `a` of the answer of the other side that has the same place. */
+TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, enum tr_pair_loss kind, const double a[2],
+                                const double m[2], double *loss, double da[2])
 {
     double b = (double)k->beta, c = b * a[TR_CHOSEN], r = b * a[TR_REJECTED], dc = 0, dr = 0;
     double sc = tr_pair_sigma(c), sr = tr_pair_sigma(r), sd = tr_pair_sigma(c - r);
@@ -139,6 +143,15 @@ TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, enum tr_pair_loss 
     case TR_PAIR_APO_DOWN:
         *loss = sc + 1 - sd;
         dc = sc * (1 - sc) - sd * (1 - sd), dr = sd * (1 - sd);
+        break;
+    case TR_PAIR_AOT:
+        *loss = tr_pair_logistic(c - r - b * m[TR_CHOSEN], (double)k->label_smoothing, &dc);
+        dr = -dc;
+        break;
+    case TR_PAIR_AOT_UNPAIRED: /* the loss of each place is counted once, by its chosen answer */
+        *loss = tr_pair_logistic(c - b * m[TR_CHOSEN], (double)k->label_smoothing, &dc);
+        (void)tr_pair_logistic(b * m[TR_REJECTED] - r, (double)k->label_smoothing, &dr);
+        dr = -dr;
         break;
     case TR_PAIR_SFT:
         *loss = -a[TR_CHOSEN];
@@ -186,7 +199,7 @@ TR_PAIR_FN void tr_pair_add(const struct tr_pair_rule *k, const struct tr_pair_t
         double sum = needs_ref ? in->p[i] - in->r[i] : in->all[i];
         a[i] = is_mean ? sum / in->n[i] : sum;
     }
-    if (!tr_pair_of_both(k, term->loss, a, &loss, da)) {
+    if (!tr_pair_of_both(k, term->loss, a, in->match, &loss, da)) {
         for (int i = 0; i < 2; i++) { /* a mean is one of scores: the divergence is of whole answers */
             double n = is_mean ? in->n[i] : 1;
             score[i] = tr_pair_score(k, a[i] * n, &df[i]) / n;

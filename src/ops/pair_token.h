@@ -10,6 +10,7 @@ TR_PAIR_FN void tr_pair_take(const struct tr_pair_rule *k, struct tr_pair_in *in
 {
     in->all[side] = -(double)sums[TR_DOC_LOSS];
     in->p[side] = -(double)sums[k->weighs_tokens ? TR_DOC_WEIGHED : TR_DOC_LOSS];
+    in->match[side] = k->is_matched ? (double)sums[TR_DOC_MATCH] : 0;
     in->squares[side] = k->weighs_pairs ? (double)sums[TR_DOC_SQUARES] : 0;
     in->r[side] = -(double)sums[TR_DOC_REF];
     in->n[side] = sums[TR_DOC_TARGETS] > 0 ? (double)sums[TR_DOC_TARGETS] : 1;

@@ -19,9 +19,9 @@ const struct tr_op_row tr_row_weigh_loss = {
 };
 
 /* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, the number
- * of its targets and, with TR_DOC_ALL_SUMS columns, of losses times `weight` (1 where it is absent) and of `squares`
- * (0) (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some tokens (N) of the
- * micro-batch and sums for all of it (M); the sums are then added over ranks. */
+ * of its targets and, with TR_DOC_ALL_SUMS columns, of losses times `weight` (1 where it is absent), of `squares` and
+ * of `match` (0) (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some tokens
+ * (N) of the micro-batch and sums for all of it (M); the sums are then added over ranks. */
 const struct tr_op_row tr_row_doc_sums = {
     .name = "doc_sums",
     .in = { { "loss", "(N, 1) F32" },
@@ -29,7 +29,8 @@ const struct tr_op_row tr_row_doc_sums = {
             { "begin", "(N, 1) I32" },
             { "ref", "(N, 1) F32" },
             { "weight", "(N, 1) F32", .is_optional = true },
-            { "squares", "(N, 1) F32", .is_optional = true } },
+            { "squares", "(N, 1) F32", .is_optional = true },
+            { "match", "(N, 1) F32", .is_optional = true } },
     .out = { { "sums", "(M, C) F32" } },
 };
 

@@ -5,6 +5,7 @@
 #include "train/reference.h"
 #include "train/train.h"
 #include <math.h>
+#include <stdlib.h>
 
 static double mean(double sum, double n)
 {
@@ -42,12 +43,17 @@ struct rows {
     int64_t n;                    /* of a batch */
     void *mem;
     const struct tr_eval_watch *watch; /* may be NULL */
+    const struct tr_match *match; /* of a loss of transport, which are known; NULL: there is none, or they are not */
 };
 
 static enum tr_status fill(const struct rows *r, uint64_t at, const struct tr_batch *b, int64_t *n)
 {
-    return r->are_mismatched ? tr_data_fill_mismatched(r->d, at, r->n, r->end, b, n)
-                             : tr_data_fill(r->d, at, r->n, r->end, b, n);
+    if (r->are_mismatched)
+        return tr_data_fill_mismatched(r->d, at, r->n, r->end, b, n);
+    TR_PASS(tr_data_fill(r->d, at, r->n, r->end, b, n));
+    if (r->match)
+        tr_match_set(r->match, b, r->n * tr_data_row_tokens(r->d));
+    return TR_OK;
 }
 
 /* Runs the eval schedule over rows. total: what the losses of all ranks add up to; count: what they are divided by. */
@@ -103,6 +109,76 @@ enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_
     return measure_kl(e, r, kl);
 }
 
+/* Every rank has the numbers of the pairs that it ran, and zeros for the others. */
+static enum tr_status share_lists(struct tr_exec *e, struct tr_match *m)
+{
+    enum { AT_ONCE = 4096 };
+    uint64_t n = tr_match_pairs(m);
+    for (int k = 0; k < 2; k++)
+        for (uint64_t at = 0; at < n; at += AT_ONCE)
+            TR_PASS(tr_exec_total_rows(e, "log-ratios of pairs", m->list[k] + at,
+                                       (size_t)(n - at < AT_ONCE ? n - at : AT_ONCE)));
+    return TR_OK;
+}
+
+/* Runs the pairs of rows forward, and finds what a loss of transport compares them with. mem: tr_setup_match_bytes. */
+static enum tr_status measure_match(struct tr_exec *e, const struct rows *r, void *mem, struct tr_match *m)
+{
+    const struct tr_pair_rule *k = &tr_exec_compiled(e)->place.model->pair;
+    const struct tr_comm *group = tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA);
+    int64_t n_tokens = r->n * tr_data_row_tokens(r->d);
+    uint64_t n_batches = tr_data_steps(r->end - r->first, (uint64_t)r->n);
+    struct tr_batch b = tr_batch_in(r->mem, n_tokens);
+    float *sums = (float *)(void *)((char *)mem + tr_match_bytes(r->end - r->first, tr_data_row_tokens(r->d)));
+    TR_PASS(tr_match_init(m, tr_pair_transport(k) == TR_PAIR_AOT, r->d, r->first, r->end, mem));
+    for (uint64_t i = 0; i < n_batches; i += (uint64_t)group->size) {
+        int64_t n;
+        TR_PASS(fill(r, r->first + (i + (uint64_t)group->rank) * (uint64_t)r->n, &b, &n));
+        TR_PASS(tr_exec_documents(e, &b, sums));
+        tr_match_take(m, &b, n_tokens, sums, k->weighs_tokens ? TR_DOC_WEIGHED : TR_DOC_LOSS, TR_DOC_REF,
+                      tr_doc_sums(k));
+        if (!r->is_step)
+            TR_PASS(tr_stop_together(e, "evaluation"));
+    }
+    TR_PASS(share_lists(e, m));
+    tr_match_sort(m);
+    return TR_OK;
+}
+
+enum tr_status tr_match_step(struct tr_exec *e, const struct tr_data *d, const struct tr_step_batch *b, int64_t rows,
+                             const struct tr_loader_shape *shape, void *batch_mem, void *match_mem)
+{
+    struct rows r = { .d = d, .first = b->first_sample, .end = b->first_sample + b->n_samples };
+    struct tr_match m;
+    if (!tr_exec_compiled(e)->place.model->pair.is_matched)
+        return TR_OK;
+    r.is_step = true, r.n = rows, r.mem = batch_mem;
+    TR_PASS(measure_match(e, &r, match_mem, &m));
+    for (int64_t i = 0; i < b->n_micro; i++)
+        tr_match_set(&m, &b->micro[i], shape->micro_rows * shape->row_tokens);
+    return TR_OK;
+}
+
+/* The whole of the data is one batch for a loss of transport. */
+static enum tr_status sum_matched(struct tr_exec *e, struct rows *all, double total[TR_METRICS], int64_t *count)
+{
+    enum tr_status st = TR_OK;
+    struct tr_match m;
+    void *mem = NULL;
+    size_t bytes = tr_setup_match_bytes(&tr_exec_compiled(e)->place.model->pair, tr_data_row_tokens(all->d), all->n,
+                                        all->end - all->first);
+    if (bytes > 0) {
+        if (!(mem = malloc(bytes)))
+            return tr_fail(TR_NOMEM, "evaluation: no memory for the log-ratios of pairs");
+        TR_TRY(measure_match(e, all, mem, &m));
+        all->match = &m;
+    }
+    TR_TRY(sum_rows(e, all, total, count));
+out:
+    free(mem);
+    return st;
+}
+
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
@@ -114,7 +190,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     if (tr_pair_has_labels(&m->pair))
         tr_exec_set_step(e, TR_STEP_KL, (float)kl);
     all.watch = watch;
-    TR_PASS(sum_rows(e, &all, total, &count));
+    TR_PASS(sum_matched(e, &all, total, &count));
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
     double loss = total[TR_METRIC_LOSS] / (double)count;

@@ -93,6 +93,9 @@ enum tr_status tr_trainer_values(struct tr_trainer *t, const struct tr_step_batc
     TR_PASS(tr_measure_kl(t->e, t->data, b->first_sample, b->first_sample + b->n_samples,
                           t->cfg->per_device_eval_batch_size, tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes, kl));
     values[TR_STEP_KL] = (float)*kl;
+    char *mem = tr_exec_arena(t->e, TR_A_DATA) + t->s->loader_bytes;
+    TR_PASS(tr_match_step(t->e, t->data, b, t->cfg->per_device_eval_batch_size, &t->s->loader, mem,
+                          mem + t->s->eval_batch_bytes + t->s->text_batch_bytes));
     if (scaler->scale > 0)
         tr_step_scale(cfg, step, scaler->scale, scaler->n_skipped, values);
     return TR_OK;

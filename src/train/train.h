@@ -44,6 +44,10 @@ struct tr_event_pairs tr_pairs_of(const struct tr_pair_rule *k, const double sum
  * end), all ranks together, and at least 0. 0 where the loss reads none. rows, batch_mem: as for tr_evaluate. */
 enum tr_status tr_measure_kl(struct tr_exec *e, const struct tr_data *d, uint64_t first, uint64_t end, int64_t rows,
                              void *batch_mem, double *kl);
+/* Of a loss of transport: runs the samples of a step forward, and writes into its micro-batches what each answer is
+ * compared with. Nothing where the loss is none. match_mem: tr_setup_match_bytes of a step. */
+enum tr_status tr_match_step(struct tr_exec *e, const struct tr_data *d, const struct tr_step_batch *b, int64_t rows,
+                             const struct tr_loader_shape *shape, void *batch_mem, void *match_mem);
 /* The log-likelihoods of the choices of one item of --choices. */
 typedef void tr_item_fn(void *ctx, const double *ll, size_t n);
 /* Called after each batch, with the number of batches done, of all batches, and the mean loss so far. */

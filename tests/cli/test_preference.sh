@@ -100,7 +100,7 @@ assert first["rewards_chosen"] < 0 < first["rewards_rejected"] and first["reward
 PY
 
 # Every loss trains: the margin grows, or with sft the chosen answer gains.
-for loss in robust hinge ipo sigmoid_norm exo_pair nca_pair bco_pair sppo_hard apo_zero apo_down discopop sft orpo simpo cpo; do
+for loss in robust hinge ipo sigmoid_norm exo_pair nca_pair bco_pair sppo_hard apo_zero apo_down discopop sft orpo simpo cpo aot aot_unpaired; do
     extra=()
     case $loss in robust | exo_pair) extra=(--label_smoothing 0.1) ;; esac
     "$TRIREME" train --model model --data held.jsonl --task dpo --loss_type $loss --sequence_length 128 --train_batch_size 4 \
@@ -140,7 +140,7 @@ refuse_loss() { # TEXT LOSSES OPTIONS...
 }
 refuse_loss 'sigmoid:0: the weight is not a number above 0' sigmoid:0
 refuse_loss 'names 5 losses; at most 4' sigmoid,ipo,hinge,sft,nca_pair
-refuse_loss '"aot" is none of' sigmoid,aot
+refuse_loss '"aot_pair" is none of' sigmoid,aot_pair
 refuse_loss 'loss_type kto is of answers with labels' sigmoid,kto
 refuse_loss 'loss_type apo_zero has no f_divergence_type' ipo,apo_zero --f_divergence_type js_divergence
 

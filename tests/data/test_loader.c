@@ -154,8 +154,8 @@ static void illegal_shapes_and_memory_are_refused(void **state)
     for (size_t i = 0; i < TR_COUNT_OF(bad); i++)
         assert_int_equal(tr_loader_bytes(&bad[i]), 0);
     size_t n = tr_loader_bytes(&other);
-    /* 2 slots of 4 micro-batches of 32 tokens of 36 bytes, and little else. */
-    assert_in_range(tr_loader_bytes(&good), 2 * 8 * T * 36, 2 * 8 * T * 36 + 4096);
+    /* 2 slots of 4 micro-batches of 32 tokens of 40 bytes, and little else. */
+    assert_in_range(tr_loader_bytes(&good), 2 * 8 * T * 40, 2 * 8 * T * 40 + 4096);
     void *mem = aligned_alloc(64, n);
     assert_refused(tr_loader_open(d, &bad[1], 0, 1, 8, mem, n, &l), TR_USAGE, "not a legal shape");
     assert_refused(tr_loader_open(d, &other, 0, 1, 8, mem, n, &l), TR_USAGE, "not a legal shape");

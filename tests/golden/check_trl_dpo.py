@@ -58,6 +58,13 @@ CASES |= {
     "wpo-list": (["--use_weighting", "--loss_type", "sigmoid:0.8,bco_pair:0.2", "--tp", "2"],
                  {"use_weighting": True, "loss_type": ["sigmoid", "bco_pair"], "loss_weights": [0.8, 0.2]}, {"ranks": 2}),
     "wpo-pp": (["--use_weighting", "--ld_alpha", "0.6", "--pp", "2", "--per_device_train_batch_size", "2"], {"use_weighting": True, "ld_alpha": 0.6}, {"ranks": 2}),
+    "aot": (["--loss_type", "aot", "--label_smoothing", "0.1"], {"loss_type": ["aot"], "label_smoothing": 0.1}, {}),
+    "aot-accumulation": (["--loss_type", "aot", "--per_device_train_batch_size", "1", "--ld_alpha", "0.5"], {"loss_type": ["aot"], "ld_alpha": 0.5}, {}),
+    "aot-list": (["--loss_type", "aot:0.7,sigmoid:0.3", "--tp", "2"], {"loss_type": ["aot", "sigmoid"], "loss_weights": [0.7, 0.3]}, {"ranks": 2}),
+    "aot_unpaired": (["--loss_type", "aot_unpaired", "--beta", "0.5"], {"loss_type": ["aot_unpaired"], "beta": 0.5}, {}),
+    "aot_unpaired-zero3": (["--loss_type", "aot_unpaired", "--zero", "3", "--per_device_train_batch_size", "1", "--label_smoothing", "0.2"],
+                           {"loss_type": ["aot_unpaired"], "label_smoothing": 0.2}, {"ranks": 2}),
+    "aot_unpaired-lora": (["--loss_type", "aot_unpaired", "--pp", "2", "--per_device_train_batch_size", "2"], {"loss_type": ["aot_unpaired"]}, {"lora": True, "ranks": 2}),
     "cp2-apo": (["--cp", "2", "--loss_type", "apo_down"], {"loss_type": ["apo_down"]}, {"ranks": 2}),
 }
 

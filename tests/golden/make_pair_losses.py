@@ -142,3 +142,22 @@ with open(os.path.join(here, "pairs", "weighed.txt"), "w") as out:
         b, e = f32([0.1, 0.5, 2.0][i % 3]), 0.125
         value, parts, sums = weighed(words, b, e, alpha, is_wpo, logp, squares, r)
         print(words, *[repr(float(x)) for x in (alpha, is_wpo, b, e, *sums[0], r[0], *sums[1], r[1], value, *parts)], file=out)
+
+
+# pairs/transport.txt: losses of whole batches that are sorted. Each line: loss beta label_smoothing and the number of pairs, then of each pair p and r of
+# both answers and the derivatives of the mean by both p; last the mean. tests/data/test_match.c compares.
+with open(os.path.join(here, "pairs", "transport.txt"), "w") as out:
+    torch.manual_seed(11)
+    for i in range(16):
+        kind, n, b, e = ["aot", "aot_unpaired"][i % 2], [1, 2, 5, 17][i // 4], f32([0.1, 0.5, 2.0][i % 3]), [0.0, 0.125][i // 2 % 2]
+        r = (-20 * torch.rand(n, 2)).double()
+        p = (r + torch.randn(n, 2)).float().double().requires_grad_()
+        if i % 4 == 3:  # equal numbers
+            r, p = (r * 0 - 3), (p.detach() * 0 - torch.arange(n).remainder(3).double()[:, None]).requires_grad_()
+        a = p - r
+        lists = [p[:, 0] - p[:, 1], r[:, 0] - r[:, 1]] if kind == "aot" else [a[:, 0], a[:, 1]]
+        first, second = (torch.sort(x, stable=True)[0] for x in lists)
+        d = b * (first - second)
+        value = (-(1 - e) * ls(d) - e * ls(-d)).mean()
+        (dp,) = torch.autograd.grad(value, p)
+        print(kind, *[repr(float(x)) for x in (b, e, n, *torch.cat([p, r, dp], 1).detach().flatten(), value.item())], file=out)

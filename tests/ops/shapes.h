@@ -63,7 +63,7 @@ static const struct op_shape {
     { TR_OP_SUM, "fND", "D1D", false },
     { TR_OP_DFT_LOSS, "fN1", "fN1 fN1", false },
     { TR_OP_WEIGH_LOSS, "fN1 fN1", "fN1", false },
-    { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1 ~fN1 ~fN1", "fNL", false },
+    { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1 ~fN1 ~fN1 ~fN1", "fNL", false },
     { TR_OP_PAIR_LOSS, "fNL bN1 pN1 oN1 ~z1S ~fN1", "fN6 fN1", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D ?a1D m1D v1D", false },

@@ -22,6 +22,7 @@ void tr_ref_DOC_SUMS(const struct tr_call *c)
                 continue;
             sum[TR_DOC_WEIGHED] += tr_ref_get(&c->in[0], end, 0) * (c->in[4].data ? tr_ref_get(&c->in[4], end, 0) : 1);
             sum[TR_DOC_SQUARES] += tr_ref_opt(&c->in[5], end, 0);
+            sum[TR_DOC_MATCH] += tr_ref_opt(&c->in[6], end, 0);
         }
         TR_BUG_ON(begin < 0 || begin >= sums->rows);
         for (int64_t k = 0; k < sums->cols; k++)

@@ -27,8 +27,8 @@ __device__ static bool is_before(mat<const int32_t> begin, int32_t value, int64_
  * parallel (in_pieces) a document may lie in two pieces, of which the first has the work. */
 __global__ void __launch_bounds__(WARPS *LANES)
     doc_sums_kernel(mat<const float> loss, mat<const int32_t> target, mat<const int32_t> begin, mat<const float> ref,
-                    mat<const float> weight, mat<const float> squares, int64_t n, bool in_pieces, mat<float> sums,
-                    int n_sums)
+                    mat<const float> weight, mat<const float> squares, mat<const float> match, int64_t n,
+                    bool in_pieces, mat<float> sums, int n_sums)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(WARPS *LANES)
             sum[TR_DOC_TARGETS] += *target.at(j, 0) >= 0;
             sum[TR_DOC_WEIGHED] += *loss.at(j, 0) * (weight ? *weight.at(j, 0) : 1.0f);
             sum[TR_DOC_SQUARES] += squares ? *squares.at(j, 0) : 0.0f;
+            sum[TR_DOC_MATCH] += match ? *match.at(j, 0) : 0.0f;
         }
         goes_on = in_pieces || __all_sync(0xffffffffu, is_own);
     }
@@ -70,7 +71,8 @@ void tr_cuda_DOC_SUMS(const struct tr_call *c)
         tr_device_note(c->dev, TR_IO, "device cuda: op doc_sums: %s", cudaGetErrorString(e));
     start(c, doc_sums_kernel, (unsigned)ceil_div(n, WARPS), WARPS * LANES, 0, mat_of<const float>(c->in[0]),
           mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]), mat_of<const float>(c->in[3]),
-          mat_of<const float>(c->in[4]), mat_of<const float>(c->in[5]), n, y.rows > n, mat_of<float>(y), (int)y.cols);
+          mat_of<const float>(c->in[4]), mat_of<const float>(c->in[5]), mat_of<const float>(c->in[6]), n, y.rows > n,
+          mat_of<float>(y), (int)y.cols);
 }
 
 __global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin, mat<const int32_t> position,
