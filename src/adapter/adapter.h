@@ -38,17 +38,6 @@ struct tr_adapter_tokens {
 
 struct tr_adapter_regexes; /* the patterns, compiled */
 
-/* What is judged by where it comes from: lists of names, and the rank. */
-enum tr_adapter_given {
-    TR_ADAPTER_TARGET,
-    TR_ADAPTER_EXCLUDE,
-    TR_ADAPTER_SAVED,
-    TR_ADAPTER_RANK,
-    TR_ADAPTER_ALPHA,
-    TR_ADAPTER_R,
-    TR_ADAPTER_GIVEN
-};
-
 struct tr_adapter {
     int64_t r;
     double alpha, dropout;
@@ -70,9 +59,9 @@ struct tr_adapter {
     size_t n_rank_patterns, n_alpha_patterns;
     struct tr_adapter_tokens *tokens; /* a list for each table */
     size_t n_tokens;
-    bool is_adopted[TR_ADAPTER_GIVEN]; /* of options: a file of another trainer gave it */
-    char *base;                        /* base_model_name_or_path; NULL: not said */
-    cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
+    bool is_lenient; /* of options: what does not fit the model is passed over as PEFT does */
+    char *base;      /* base_model_name_or_path; NULL: not said */
+    cJSON *config;   /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
     struct tr_adapter_regexes *regexes;
 };
 

@@ -68,11 +68,11 @@ out:
 /* ---- checks of the whole ---- */
 
 /* PEFT passes over a name that no module has. Here only one that was not meant for this model: a file of PEFT's may be
- * of another model, a file of another trainer lists what many models have, and so do people whose list has the names of
- * another family. Any other name is a misspelling, which would train the wrong adapter for days. */
-static bool may_pass(const struct tr_adapter *a, enum tr_adapter_given list, const char *name)
+ * of another model, a file of another trainer lists what many models have (peft_rules), and so do people whose list has
+ * the names of another family. Any other name is a misspelling, which would train the wrong adapter for days. */
+static bool may_pass(const struct tr_adapter *a, const char *name)
 {
-    return a->config || a->is_adopted[list] || tr_arch_has_module(name);
+    return a->config || a->is_lenient || tr_arch_has_module(name);
 }
 
 /* The lists that are checked, and the names that were passed over. */
@@ -105,19 +105,19 @@ static bool is_a_module(const struct module_list *l, const char *name, bool is_s
     return is_there;
 }
 
-static enum tr_status check_list(const struct checking *x, enum tr_adapter_given list, const struct tr_words *w,
-                                 const char *option)
+/* must_match: a list of which none matches is refused. */
+static enum tr_status check_list(const struct checking *x, const struct tr_words *w, const char *option, bool is_saved,
+                                 bool must_match)
 {
     enum tr_status st = TR_OK;
     struct tr_str passed = { 0 };
-    bool is_saved = list == TR_ADAPTER_SAVED;
     size_t n_there = 0;
     for (size_t i = 0; i < w->n; i++)
         n_there += is_a_module(x->l, w->item[i], is_saved);
     for (size_t i = 0; i < w->n; i++) {
         if (is_a_module(x->l, w->item[i], is_saved))
             continue;
-        if ((n_there == 0 && list != TR_ADAPTER_EXCLUDE) || !may_pass(x->a, list, w->item[i]))
+        if ((n_there == 0 && must_match) || !may_pass(x->a, w->item[i]))
             TR_TRY(fail_unknown(x->l, option, w->item[i], is_saved));
         add_name(&passed, w->item[i]);
     }
@@ -132,10 +132,10 @@ static enum tr_status check_names(const struct checking *x, const struct tr_mode
 {
     const struct tr_adapter *a = x->a;
     if (!a->is_regex && !a->is_all_linear && !a->config)
-        TR_PASS(check_list(x, TR_ADAPTER_TARGET, &a->target, "lora_target_modules"));
+        TR_PASS(check_list(x, &a->target, "lora_target_modules", false, true));
     if (!a->exclude_is_regex && !a->config && !m->arch->wrapper)
-        TR_PASS(check_list(x, TR_ADAPTER_EXCLUDE, &a->exclude, "exclude_modules"));
-    return check_list(x, TR_ADAPTER_SAVED, &a->saved, "modules_to_save");
+        TR_PASS(check_list(x, &a->exclude, "exclude_modules", false, false));
+    return check_list(x, &a->saved, "modules_to_save", true, true);
 }
 
 /* Modules that hold others, or have no parameters: none of them may be a target, and a list of layers is no module that
@@ -204,8 +204,8 @@ static const char *nearest_target(const char *text, const struct tr_adapter_choi
 }
 
 /* Like names of targets: a pattern of the options that matches no target is a misspelling. PEFT warns. */
-static enum tr_status check_patterns(const struct checking *x, enum tr_adapter_given list, const char *option,
-                                     const struct pattern *p, size_t n, const struct tr_adapter_choice *c)
+static enum tr_status check_patterns(const struct checking *x, const char *option, const struct pattern *p, size_t n,
+                                     const struct tr_adapter_choice *c)
 {
     enum tr_status st = TR_OK;
     struct tr_str passed = { 0 };
@@ -217,7 +217,7 @@ static enum tr_status check_patterns(const struct checking *x, enum tr_adapter_g
                 TR_TRY(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
         if (is_match)
             continue;
-        if (may_pass(x->a, list, p[i].text) && (x->a->is_adopted[list] || !is_a_module(x->l, p[i].text, false))) {
+        if (may_pass(x->a, p[i].text) && (x->a->is_lenient || !is_a_module(x->l, p[i].text, false))) {
             add_name(&passed, p[i].text);
             continue;
         }
@@ -250,7 +250,7 @@ static enum tr_status check_ranks(const struct checking *x, const struct tr_adap
     }
     if (!widest)
         return TR_OK;
-    if (!x->a->is_adopted[TR_ADAPTER_R])
+    if (!x->a->is_lenient)
         return tr_fail(TR_USAGE,
                        "lora_r %" PRId64 " is above both sides of every matrix that it would adapt, the widest is "
                        "%s (%" PRId64 " x %" PRId64 "); use %" PRId64 " or less",
@@ -307,8 +307,8 @@ static enum tr_status choose(const struct tr_adapter *a, const struct tr_model *
     c.module = l.module;
     c.n = l.n;
     if (!a->config) {
-        TR_TRY(check_patterns(&x, TR_ADAPTER_RANK, "rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
-        TR_TRY(check_patterns(&x, TR_ADAPTER_ALPHA, "alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
+        TR_TRY(check_patterns(&x, "rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
+        TR_TRY(check_patterns(&x, "alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
         TR_TRY(check_ranks(&x, &c));
     }
     l.module = NULL;

@@ -1,7 +1,6 @@
 /* options.c - the adapter that the options of a run ask for. */
 #include "adapter/adapter_impl.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -74,14 +73,8 @@ static enum tr_status take_pattern(const struct tr_words *w, const char *option,
     return TR_OK;
 }
 
-static const char *const given[] = { "lora_target_modules", "exclude_modules", "lora_modules_to_save",
-                                     "rank_pattern",        "alpha_pattern",   "lora_r" };
-static_assert(TR_COUNT_OF(given) == TR_ADAPTER_GIVEN, "an option for each of them");
-
 static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter *a)
 {
-    for (int i = 0; i < TR_ADAPTER_GIVEN; i++)
-        a->is_adopted[i] = tr_config_is_adopted(cfg, given[i]);
     TR_PASS(take_targets(cfg, a));
     TR_PASS(take_names(&cfg->exclude_modules, &a->exclude, &a->exclude_is_regex));
     if (cfg->lora_modules_to_save.n)
@@ -110,6 +103,7 @@ enum tr_status tr_adapter_from_options(const struct tr_config *cfg, struct tr_ad
         a->has_b_bias = cfg->lora_b_bias;
         a->ensures_tying = cfg->ensure_weight_tying;
         a->may_untie = cfg->untie;
+        a->is_lenient = cfg->peft_rules;
         a->bias = cfg->lora_bias;
         a->loraplus_ratio = cfg->loraplus_lr_ratio;
         TR_TRY(tr_adapter_parse_init(cfg->init_lora_weights, false, a));

@@ -244,6 +244,7 @@ static const char *const adapter_options[] = {
     "layers_pattern",
     "trainable_token_indices",
     "ensure_weight_tying",
+    "peft_rules",
 };
 
 /* An option of adapters asks for one, unless finetuning_type says otherwise. */

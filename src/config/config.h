@@ -142,6 +142,7 @@ struct tr_config {
     enum tr_lora_bias lora_bias; /* PEFT's bias */
     bool lora_b_bias;            /* PEFT's lora_bias */
     bool ensure_weight_tying;
+    bool peft_rules;        /* what does not fit the model is passed over as PEFT does */
     const char *model_base; /* the base of the adapter that `model` names */
     enum tr_onto onto;      /* ckpt merge */
     int64_t rows;
@@ -233,8 +234,6 @@ const char *tr_config_notices(const struct tr_config *cfg);
 /* "command line --lr", "run.yaml:3:5", "default" ...; name is a canonical option name. */
 const char *tr_config_origin(const struct tr_config *cfg, const char *name);
 bool tr_config_is_set(const struct tr_config *cfg, const char *name); /* origin is not the default */
-/* Is the value that of a file of another trainer, or of a run that was accepted with it? */
-bool tr_config_is_adopted(const struct tr_config *cfg, const char *name);
 
 /* warmup_steps or decay_steps as a count: n >= 1 is itself, a share is rounded up (as transformers does). */
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps);

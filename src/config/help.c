@@ -200,12 +200,6 @@ bool tr_config_is_set(const struct tr_config *cfg, const char *name)
     return o != NULL && o->level > LEVEL_DERIVED;
 }
 
-bool tr_config_is_adopted(const struct tr_config *cfg, const char *name)
-{
-    const struct origin *o = origin_of(cfg, name);
-    return o != NULL && (o->level == LEVEL_RUN || (o->level == LEVEL_FILE && cfg->full->foreign.import != NULL));
-}
-
 const char *tr_config_notices(const struct tr_config *cfg)
 {
     return cfg->full != NULL && cfg->full->notices.p != NULL ? cfg->full->notices.p : "";

@@ -457,6 +457,7 @@ const struct option tr_options[] = {
     CHOICE(lora_bias, "adapter", "", RUN, "none", lora_biases, "biases of the base that are trained (PEFT's bias)"),
     FLAG(lora_b_bias, "adapter", "", RUN, "B has a bias (PEFT's lora_bias)", false),
     FLAG(ensure_weight_tying, "adapter", "peft_ensure_weight_tying", RUN, "what is trained of a tied embedding is trained of the head too", false),
+    FLAG(peft_rules, "adapter", "", RUN, "names and ranks that do not fit the model are passed over or trained as PEFT does, with a line that says so, and not refused; files of other trainers ask for it", false),
     CHOICE(onto, "adapter", "", VERB(CKPT), "original", ontos, "ckpt merge: the weights that the adapter is added to; dequantized = as a quantised run saw them"),
     INT(rows, "adapter", "", VERB(CKPT), "4", 0, 4096, "ckpt merge, export: rows of --data, or of random tokens, on which what is written is compared with what was trained; 0 = export without comparing"),
     FLAG(untie, "adapter", "", RUN | VERB(CKPT), "embedding and head of a tied model may become two matrices: those that lora_modules_to_save trains, or ckpt merge writes", false),

@@ -367,7 +367,7 @@ static const struct import_row rows[] = {
     { .key = "gradient_checkpointing", .value = "@off", DECIDED, .when = "fsdp_config.fsdp_activation_checkpointing=true", .why = "FSDP's key says it" },
     { .key = "activation_offloading", .value = "true legacy", TAKEN, .sets = "offload_activations=true" },
 
-    { .key = "adapter", .value = "lora qlora", TAKEN, .sets = "finetuning_type=lora" },
+    { .key = "adapter", .value = "lora qlora", TAKEN, .sets = AN_ADAPTER },
     { .key = "adapter", CANNOT, .why = "adapters are lora and qlora" },
     { .key = "lora_r", LORA, TAKEN, .sets = "lora_r" },
     { .key = "lora_alpha", LORA, TAKEN, .sets = "lora_alpha" },

@@ -15,6 +15,9 @@
     "parameters stay on the device; with zero 2 or less frozen ones stream from the host, with zero 0 those that "     \
     "learn (--offload_param cpu)"
 
+/* These tools ask PEFT, which passes over names that the model lacks. */
+#define AN_ADAPTER "finetuning_type=lora peft_rules=true"
+
 /* PEFT trains a copy of a tied embedding or head, unless it is told to keep them one. */
 #define OF_TIED     "*embed* *wte* *lm_head*"
 #define TRAIN_APART "lora_modules_to_save untie=true"

@@ -173,8 +173,8 @@ static void take_files(struct tr_import *im, const struct tree *t, const struct 
 /* clang-format off */
 static const struct import_row rows[] = {
     { .key = "model._component_", .value = "*vision* *clip* *flamingo* *early_fusion*", CANNOT, .why = "text only: there are no images here" },
-    { .key = "model._component_", .value = "*.qlora_*", TAKEN, .sets = "finetuning_type=lora load_in_4bit=true bnb_4bit_use_double_quant=true" },
-    { .key = "model._component_", .value = "*.lora_*", TAKEN, .sets = "finetuning_type=lora" },
+    { .key = "model._component_", .value = "*.qlora_*", TAKEN, .sets = AN_ADAPTER " load_in_4bit=true bnb_4bit_use_double_quant=true" },
+    { .key = "model._component_", .value = "*.lora_*", TAKEN, .sets = AN_ADAPTER },
     { .key = "model._component_", DECIDED, .why = "config.json of the model says it" },
     { .key = "model.lora_attn_modules", .when = "model._component_=*.phi3.* *.phi4.*", DIFFERS, .sets = "lora_target_modules", .apply = take_targets, .why = JOINED },
     { .key = "model.apply_lora_to_mlp", .value = "@on", .when = "model._component_=*.phi3.* *.phi4.*", DIFFERS, .sets = "lora_target_modules", .apply = take_targets, .why = JOINED },

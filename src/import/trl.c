@@ -178,7 +178,7 @@ static const struct import_row rows[] = {
     { .key = "loss_type", .value = "simpo", TAKEN, .sets = "task=simpo" },
     LOSS_ROWS("loss_type", "loss_weights"),
     { .key = "activation_offloading", .value = "@on", TAKEN, .sets = "offload_activations=true" },
-    { .key = "use_peft", .value = "@on", TAKEN, .sets = "finetuning_type=lora" },
+    { .key = "use_peft", .value = "@on", TAKEN, .sets = AN_ADAPTER },
     { .key = "lora_r", TAKEN, .sets = "lora_r", .when = "use_peft=true" },
     { .key = "lora_alpha", TAKEN, .sets = "lora_alpha", .when = "use_peft=true" },
     { .key = "lora_dropout", TAKEN, .sets = "lora_dropout", .when = "use_peft=true" },

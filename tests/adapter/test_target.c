@@ -76,7 +76,7 @@ static bool as_options(const cJSON *row, struct tr_adapter *a, const struct tr_m
     struct tr_str passed = { 0 };
     cJSON *config = a->config;
     a->config = NULL;
-    memset(a->is_adopted, true, sizeof a->is_adopted);
+    a->is_lenient = true;
     bool is_same = tr_adapter_choose(a, m, &c) == TR_OK && tr_adapter_passed(a, m, &passed) == TR_OK;
     if (!is_same)
         print_error("as options: %s\n", tr_error_text());

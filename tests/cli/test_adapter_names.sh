@@ -92,7 +92,11 @@ YAML
 grep -q "lora_target_modules: no module $elsewhere Wqkv, gate_up_proj: passed over" run.log || fail "$(cat run.log)"
 grep -q "modules_to_save: no module $elsewhere score: passed over" run.log || fail "$(cat run.log)"
 "$TRIREME" replay foreign --step 1 | grep -q 'equal to the bit' || fail "replay"
-expect 2 "$TRIREME" train --config axolotl.yml --lora_target_modules q_proj,Wqkv --output refused
+"$TRIREME" config import axolotl.yml --quiet >run.yaml
+"$TRIREME" train --config run.yaml --output imported >run.log 2>&1 || fail "$(cat run.log)"
+same foreign/adapter_model.safetensors imported/adapter_model.safetensors
+expect 2 "$TRIREME" train --config axolotl.yml --peft_rules false --output refused
+grep -q 'lora_target_modules Wqkv: ' stderr || fail "$(cat stderr)"
 sed 's/^lora_r: 4/lora_r: 100/; s/^output_dir:.*/output_dir: wide/' axolotl.yml >wide.yml
 "$TRIREME" train --config wide.yml >run.log 2>&1 || fail "$(cat run.log)"
 grep -q 'lora_r 100 is above both sides of every matrix that it adapts, .* it trains, as in PEFT' run.log || fail "$(cat run.log)"

@@ -222,7 +222,7 @@ CASES = [
 
     ("trl sft", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nmax_length: 512\npacking: true\nassistant_only_loss: true\nuse_peft: true\n"
                            "lora_r: 8\nattn_implementation: sdpa\n"},
-     {"model": "m", "data": ["d.jsonl"], "output": "o", "sequence_length": 512, "packing": "bestfit", "train_on": "assistant", "finetuning_type": "lora",
+     {"model": "m", "data": ["d.jsonl"], "output": "o", "sequence_length": 512, "packing": "bestfit", "train_on": "assistant", "finetuning_type": "lora", "peft_rules": True,
       "lora_r": 8, "lora_alpha": 32, "lora_dropout": 0.05, "recompute": "block", "dtype": "bfloat16", "learning_rate": 2e-5}, [], [], []),
     ("trl, transformers 5 names", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\nmax_length: 64\npacking: false\n"
                                              "activation_checkpointing: false\nactivation_checkpointing_kwargs: {every_n_layers: 2}\nlabel_smoothing_factor: 0.1\n"},
@@ -235,7 +235,7 @@ CASES = [
      [], [], []),
 
     ("llama-factory lora", {"a.yaml": LF % "lora" + "lora_rank: 8\nlora_target: all\n"},
-     without(LF_OUT, finetuning_type="lora", lora_r=8, lora_target_modules=["all-linear"]), ["template"], [], []),
+     without(LF_OUT, finetuning_type="lora", peft_rules=True, lora_r=8, lora_target_modules=["all-linear"]), ["template"], [], []),
     ("llama-factory full", {"a.yaml": LF % "full" + "deepspeed: ds.json\npure_bf16: true\n", "+ds.json": json.dumps({**AUTO_BATCH, "zero_optimization": {"stage": 3}})},
      without(LF_OUT, finetuning_type="full", zero=3, master_dtype="bfloat16", moment_dtype="bfloat16"), ["template"], [], []),
     ("llama-factory text", {"a.yaml": "stage: pt\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: books\noutput_dir: o\ncutoff_len: 512\n"
@@ -244,14 +244,14 @@ CASES = [
      [], [], []),
     ("llama-factory qlora, odd data", {"a.yaml": "stage: sft\nfinetuning_type: lora\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: odd,hub,none\noutput_dir: o\n"
                                                  "quantization_bit: 4\nadapter_name_or_path: ad\n"},
-     {"finetuning_type": "lora", "model_base": "m", "model": "ad", "data": [{"path": "lfdata/odd.jsonl", "columns": {"instruction": "question", "output": "answer", "input": None, "history": None, "system": None}},
+     {"finetuning_type": "lora", "peft_rules": True, "model_base": "m", "model": "ad", "data": [{"path": "lfdata/odd.jsonl", "columns": {"instruction": "question", "output": "answer", "input": None, "history": None, "system": None}},
                                                        "org/hub"], "output": "o", "load_in_4bit": True, "bnb_4bit_use_double_quant": True,
       "sequence_length": 2048, "packing": "none", "recompute": "block"}, ["dataset"], ["dataset"], []),
 
     ("axolotl full", {"a.yaml": AX + "optimizer: adamw_torch_fused\n"}, without(AX_OUT, optim="adamw"), [], [], []),
     ("axolotl qlora", {"a.yaml": AX + "optimizer: paged_adamw_8bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n"
                                      "special_tokens:\n  pad_token: <pad>\n"},
-     without(AX_OUT, optim="adamw_8bit", offload_optimizer="cpu", offload_share="auto", finetuning_type="lora", load_in_4bit=True, lora_r=32, lora_alpha=16, lora_dropout=0.05, lora_target_modules=["all-linear"],
+     without(AX_OUT, optim="adamw_8bit", offload_optimizer="cpu", offload_share="auto", finetuning_type="lora", peft_rules=True, load_in_4bit=True, lora_r=32, lora_alpha=16, lora_dropout=0.05, lora_target_modules=["all-linear"],
              bnb_4bit_use_double_quant=True),
      [], [], []),
     ("axolotl fsdp, 8 bits", {"a.yaml": AX + "adapter:\nlora_r:\nload_in_8bit: true\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n  reshard_after_forward: true\n"
@@ -327,11 +327,11 @@ test_datasets:
              data=[{"path": "a.jsonl", "system": "Be brief."}]), [], [], []),
     ("axolotl 8 bits", {"a.yaml": AX + "adapter: lora\nload_in_8bit: true\nlora_r: 64\nlora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n"
                                   "gradient_checkpointing_kwargs:\n  use_reentrant: false\nresize_token_embeddings_to_32x: true\nunfrozen_parameters:\n  - ^model.language_model.*\n"},
-     without(AX_OUT, finetuning_type="lora", base_dtype="fp8", lora_r=64, lora_target_modules=["all-linear"]), ["load_in_8bit", "resize_token_embeddings_to_32x"], [], []),
+     without(AX_OUT, finetuning_type="lora", peft_rules=True, base_dtype="fp8", lora_r=64, lora_target_modules=["all-linear"]), ["load_in_8bit", "resize_token_embeddings_to_32x"], [], []),
     ("axolotl defaults", {"a.yaml": "base_model: m\ndatasets:\n  - path: a.jsonl\n    type: chat_template\nadapter: qlora\nload_in_4bit: true\nreinit_weights: true\n"
                                     "micro_batch_size: 1\n"},
      {"model": "m", "data": ["a.jsonl"], "sequence_length": 512, "packing": "none", "per_device_train_batch_size": 1, "num_train_epochs": 1, "lr_scheduler_type": "cosine",
-      "finetuning_type": "lora", "load_in_4bit": True, "bnb_4bit_use_double_quant": True, "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4,
+      "finetuning_type": "lora", "peft_rules": True, "load_in_4bit": True, "bnb_4bit_use_double_quant": True, "long_documents": "drop", "save_strategy": "epoch", "save_total_limit": 4,
       "warmup_steps": 0.03, "from_scratch": True, "per_device_eval_batch_size": 1, "dtype": "bfloat16"}, [], [], []),
     ("axolotl, more defaults", {"a.yaml": "base_model: m\ndatasets:\n  - path: a.jsonl\n    type: chat_template\nnum_epochs: 1\nsaves_per_epoch: 1\nevals_per_epoch: 1\n"},
      {"model": "m", "data": ["a.jsonl"], "sequence_length": 512, "packing": "none", "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "num_train_epochs": 1,
@@ -343,7 +343,7 @@ test_datasets:
     ("axolotl dpo", {"a.yaml": AX + "rl: dpo\nrpo_alpha: 0.3\ntrl:\n  beta: 0.3\n"}, without(AX_OUT, task="dpo", rpo_alpha=0.3, beta=0.3), [], [], []),
     ("axolotl says otherwise", {"a.yaml": AX.replace("chat_template", "completion") + "adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"
                                           "save_total_limit: 2\nsave_strategy: \"no\"\n"},
-     without(AX_OUT, "long_documents", "save_strategy", finetuning_type="lora", load_in_4bit=True, save_total_limit=2, save_steps=0), [], [], []),
+     without(AX_OUT, "long_documents", "save_strategy", finetuning_type="lora", peft_rules=True, load_in_4bit=True, save_total_limit=2, save_steps=0), [], [], []),
     ("trl pairs", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndataset_name: d\nbeta: 0.2\neval_delay: 10\n"},
      {"output": "o", "model": "m", "data": ["d"], "task": "dpo", "beta": 0.2, "eval_delay": 10, "learning_rate": 1e-6, "sequence_length": 1024, "packing": "none",
       "recompute": "block", "dtype": "bfloat16"}, ["beta", "beta"], [], []),
@@ -358,7 +358,7 @@ test_datasets:
      {"output": "o", "model": "m", "data": ["d"], "task": "cpo", "beta": 0.2, "rpo_alpha": 0.5, "learning_rate": 1e-6, "sequence_length": 1024,
       "packing": "none", "recompute": "block", "dtype": "bfloat16"}, [], [], []),
     ("llama-factory simpo", {"a.yaml": "stage: dpo\npref_loss: simpo\nfinetuning_type: lora\nmodel_name_or_path: m\noutput_dir: o\ncutoff_len: 64\nplot_loss: true\n"},
-     {"finetuning_type": "lora", "lora_target_modules": ["all-linear"], "model": "m", "output": "o", "sequence_length": 64, "recompute": "block", "task": "simpo", "beta": 0.1}, [], [], []),
+     {"finetuning_type": "lora", "peft_rules": True, "lora_target_modules": ["all-linear"], "model": "m", "output": "o", "sequence_length": 64, "recompute": "block", "task": "simpo", "beta": 0.1}, [], [], []),
     ("a scheduler of DeepSpeed", {"a.yaml": "output_dir: o\nmodel_name_or_path: m\ndeepspeed: ds.json\nlr_scheduler_type: cosine\nwarmup_steps: 5\n",
                                  "+ds.json": json.dumps({"scheduler": {"type": "WarmupDecayLR", "params": {
                                      "total_num_steps": "auto", "warmup_min_lr": 0, "warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_type": "linear"}}})},
@@ -404,14 +404,14 @@ test_datasets:
     ("torchtune lora", {"a.yaml": (TUNE % ("lora_", "fp32")).replace("checkpointer:", "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
                                                                      "  lora_rank: 8\n  lora_alpha: 16\ncheckpointer:", 1) +
                         "lr_scheduler:\n  _component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup\n  num_warmup_steps: 100\n"},
-     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", lora_r=8, lora_alpha=16, lora_target_modules=["q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", peft_rules=True, lora_r=8, lora_alpha=16, lora_target_modules=["q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
              lr_scheduler_type="cosine", warmup_steps=100), [], [], []),
     ("torchtune originals", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer").replace("dir: /tmp/m", "dir: /tmp/m/original/")
                              .replace("  source: json\n  data_files: a.jsonl\n", "").replace("instruct_dataset", "alpaca_dataset").replace("max_seq_len: 1024", "max_seq_len: null")},
      without(TUNE_OUT, "sequence_length", dtype="fp32", data=["tatsu-lab/alpaca"], train_on="all"), ["checkpointer.checkpoint_dir", "dataset._component_"], [], []),
     ("axolotl lora of a tied head", {"c.yml": AX + "adapter: lora\nlora_r: 8\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n"
                                                    "deepspeed: deepspeed_configs/zero3_bf16.json\n"},
-     without(AX_OUT, zero=3, finetuning_type="lora", lora_r=8, lora_modules_to_save=["embed_tokens", "lm_head"], untie=True), ["deepspeed"], [], []),
+     without(AX_OUT, zero=3, finetuning_type="lora", peft_rules=True, lora_r=8, lora_modules_to_save=["embed_tokens", "lm_head"], untie=True), ["deepspeed"], [], []),
     ("llama-factory lists of older files, pairs and rings", {"+list.yaml": "one:\n  file_name: one.json\n  dataset_dir: lfdata\n  converter: alpaca\n  num_samples: 20\n"
                                                              "two:\n  path: two.jsonl\n  converter: pair\n",
                                                              "a.yaml": "model: m\nmodel_class: llm\ntrain_dataset: list.yaml\noutput_dir: o\ncutoff_len: 64\n"
@@ -423,9 +423,9 @@ test_datasets:
     ("llamafactory long rows", {"a.yaml": (LF % "full") + "rope_scaling: yarn\nsequence_parallel_size: 4\nsequence_parallel_mode: ulysses\n"},
      without(LF_OUT, finetuning_type="full", cp=4, cp_mode="ulysses"), ["rope_scaling", "template"], [], []),
     ("llamafactory lora of a tied head", {"a.yaml": (LF % "lora") + "additional_target: embed_tokens,lm_head\ndeepspeed: examples/deepspeed/ds_z2_config.json\n"},
-     without(LF_OUT, zero=2, finetuning_type="lora", lora_target_modules=["all-linear"], lora_modules_to_save=["embed_tokens,lm_head"], untie=True), ["deepspeed", "template"], [], []),
+     without(LF_OUT, zero=2, finetuning_type="lora", peft_rules=True, lora_target_modules=["all-linear"], lora_modules_to_save=["embed_tokens,lm_head"], untie=True), ["deepspeed", "template"], [], []),
     ("trl lora of a tied head", {"a.yaml": "model_name_or_path: m\ndataset_name: d\nuse_peft: true\nlora_modules_to_save: lm_head\nlearning_rate: 1e-4\n"},
-     {"model": "m", "data": ["d"], "finetuning_type": "lora", "lora_modules_to_save": ["lm_head"], "untie": True, "learning_rate": 1e-4, "recompute": "block", "dtype": "bfloat16",
+     {"model": "m", "data": ["d"], "finetuning_type": "lora", "peft_rules": True, "lora_modules_to_save": ["lm_head"], "untie": True, "learning_rate": 1e-4, "recompute": "block", "dtype": "bfloat16",
       "sequence_length": 1024, "packing": "none", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}, [], [], []),
     ("torchtune with Meta's checkpointer on another directory", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer")},
      without(TUNE_OUT, dtype="fp32"), ["checkpointer._component_"], [], []),
@@ -443,7 +443,7 @@ test_datasets:
              data=[{"path": "lvwerra/stack-exchange-paired", "columns": {"instruction": "question", "chosen": "response_j", "rejected": "response_k"}}]), ["dataset._component_"], [], []),
     ("torchtune lora of joined matrices", {"a.yaml": (TUNE % ("", "fp32")).replace("llama3_2.llama3_2_1b", "phi3.lora_phi3_mini").replace(
         "checkpointer:", "  lora_attn_modules: ['q_proj', 'k_proj', 'v_proj', 'output_proj']\n  apply_lora_to_mlp: True\ncheckpointer:", 1)},
-     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", lora_target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", peft_rules=True, lora_target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
      ["model.lora_attn_modules", "model.lora_attn_modules", "model.apply_lora_to_mlp", "model.apply_lora_to_mlp"], [], []),
     ("torchtune pairs beside another model", {"a.yaml": (TUNE % ("", "fp32")) + "ref_checkpointer:\n  checkpoint_dir: /tmp/r\n"},
      without(TUNE_OUT, dtype="fp32", ref_model="/tmp/r"), [], [], []),
