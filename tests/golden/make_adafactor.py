@@ -8,7 +8,7 @@ import torch
 from transformers.optimization import Adafactor
 
 STEPS = 50
-SHAPES = [(24, 24), (16, 40), (40, 16), (1, 96), (64, 3), (129,)]
+SHAPES = [(24, 24), (16, 40), (40, 16), (1, 96), (64, 3), (1, 1), (129,)]
 
 
 def noise(i):

@@ -15,7 +15,7 @@ struct adafactor {
     double *sums, *rows, *cols; /* sums of the call, or factors */
     double *of_line;            /* scratch */
     float clip, beta2;
-    float keep, step; /* apply */
+    float decay, step; /* apply: shares of p and of the direction that are taken from p */
     void (*line)(const struct adafactor *x, int64_t k);
 };
 
@@ -240,7 +240,7 @@ static void apply_line(const struct adafactor *x, int64_t k)
         find_direction(x, k, i, col, n, d);
         load(&x->c->out[0], i, n, p);
         for (int64_t j = 0; j < n; j++)
-            p[j] = p[j] * x->keep - d[j] * x->step;
+            p[j] = p[j] - p[j] * x->decay - d[j] * x->step;
         put(x->c, i, n, p);
     }
 }
@@ -251,7 +251,7 @@ void tr_fast_adafactor_apply(const struct tr_call *c)
     const float *s = c->in[1].data;
     double n = (double)c->attr.n_all, rms_p = sqrt(x.sums[TR_SUM_P] / n), rms_d = sqrt(*(double *)c->out[5].data / n);
     double rate = (double)s[TR_STEP_LR] * (s[TR_STEP_ADJUST] > 0 ? fmax(TR_ADAFACTOR_LEAST, rms_p) : 1);
-    x.keep = (float)(1 - rate * (c->attr.decay ? (double)s[TR_STEP_DECAY] : 0));
+    x.decay = (float)(rate * (c->attr.decay ? (double)s[TR_STEP_DECAY] : 0)); /* 1 - decay has fewer digits of it */
     x.step = (float)(rate / fmax(1, rms_d / TR_ADAFACTOR_CLIP));
     run_lines(&x);
 }

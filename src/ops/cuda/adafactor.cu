@@ -166,13 +166,14 @@ __global__ void __launch_bounds__(THREADS)
     float row = m.rows > 0 ? (float)m.row_sums()[m.first_row + blockIdx.x] : 0.0f;
     double rms_p = sqrt(m.sums[TR_SUM_P] / n_all), rms_d = sqrt(*norm / n_all);
     double rate = m.step[TR_STEP_LR] * (m.step[TR_STEP_ADJUST] > 0 ? fmax(TR_ADAFACTOR_LEAST, rms_p) : 1.0);
-    float keep = (float)(1 - rate * (o.decay ? m.step[TR_STEP_DECAY] : 0.0f));
+    float decay = (float)(rate * (o.decay ? m.step[TR_STEP_DECAY] : 0.0f));
     float step = (float)(rate / fmax(1.0, rms_d / TR_ADAFACTOR_CLIP));
     uint64_t number = sizeof(S) == 2 ? step_number(m.step) : 0;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
         int64_t e = o.first + i;
         uint32_t random = sizeof(S) == 2 ? word_of(philox(o.key, number, (uint64_t)e >> 2), e) : 0;
-        float x = put(p + i, to_f32(p[i]) * keep - m.direction(to_f32(g[i]), row, i, col + i - begin) * step, random);
+        float old = to_f32(p[i]), direction = m.direction(to_f32(g[i]), row, i, col + i - begin);
+        float x = put(p + i, old - old * decay - direction * step, random);
         if (copy)
             copy[i] = from_f32<C>(x);
     }
