@@ -26,10 +26,11 @@ extern "C" tr_kernel emulated_kernel(enum tr_opcode op)
     case TR_OP_##id:                                                                                                   \
         return tr_cuda_##id;
         X(ATTENTION)
-        X(ATTENTION_BWD) X(DROPOUT) X(NOISE) X(ACT) X(ACT_BWD) X(GLU) X(GLU_BWD) X(ADD) X(SCALE) X(CAST) X(ZERO)
-            X(EMBED) X(EMBED_DW) X(ROPE) X(REGROUP) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS) X(WEIGH_LOSS) X(ROW_SQUARES)
-                X(COL_SCALE) X(COL_SCALE_BWD) X(ADAFACTOR_SUMS) X(ADAFACTOR_FACTORS) X(ADAFACTOR_NORM)
-                    X(ADAFACTOR_APPLY)
+        X(ATTENTION_BWD)
+        X(DROPOUT) X(NOISE) X(ACT) X(ACT_BWD) X(GLU) X(GLU_BWD) X(ADD) X(SCALE) X(CAST) X(ZERO) X(EMBED) X(EMBED_DW)
+            X(ROPE) X(REGROUP) X(HEAD_LOSS) X(HEAD_LOSS_GRAD) X(HEAD_STATS) X(HEAD_COMBINE) X(HEAD_GRAD) X(DOC_SUMS)
+                X(PAIR_LOSS) X(DFT_LOSS) X(WEIGH_LOSS) X(ROW_SQUARES) X(COL_SCALE) X(COL_SCALE_BWD) X(ADAFACTOR_SUMS)
+                    X(ADAFACTOR_FACTORS) X(ADAFACTOR_NORM) X(ADAFACTOR_APPLY)
 #undef X
                         default : return NULL;
     }

@@ -103,6 +103,7 @@ static void check_parity(struct built *emulated, struct built *ref)
     struct tr_call c = emulated->c;
     struct tr_device dev;
     assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
+    dev.n_units = 4; /* fewer multiprocessors than rows */
     c.dev = &dev;
     c.scratch = malloc(tr_cuda_scratch(&c, 1) + 1);
     assert_non_null(c.scratch);

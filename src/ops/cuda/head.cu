@@ -5,20 +5,12 @@
  * one reads W twice and dW once, and large products run fastest. With 16-bit inputs the logits and their gradient
  * are held in 16 bits; without gradients in fp32.
  */
-#include "ops/cuda/cuda.cuh"
+#include "ops/cuda/ptx.cuh"
 #include <float.h>
 
 enum { THREADS = 1024 };
 
 #define LOG2E 1.44269504088896340736f
-
-/* One instruction; exp2f also handles denormals, which do not matter in this sum. */
-__device__ static float power_of_2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 struct logits {
     int64_t n_vocab, ld;
@@ -196,8 +188,8 @@ template <typename T> __global__ void pad_kernel(T *z, int64_t ld, int64_t n_voc
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l, int64_t n_rows, int n_held)
 {
-    extern __shared__ uint4 held_bytes[];
-    pack<T, V> *held = (pack<T, V> *)held_bytes + threadIdx.x;
+    extern __shared__ __align__(16) char memory[];
+    pack<T, V> *held = (pack<T, V> *)memory + threadIdx.x;
     int n = (int)(((l.n_vocab + V - 1) / V + THREADS - 1 - threadIdx.x) / THREADS),
         m = min(n, n_held); /* packs of this thread */
     float inv_tokens = l.step[TR_STEP_INV_TOKENS];
@@ -276,18 +268,17 @@ template <typename T> static void run_loss(const struct head_run *h, int64_t row
     int64_t pad = ceil_div(l.n_vocab, V) * V - l.n_vocab;
     int shared = 0, n_held = 0;
     if (is_plain && pad > 0)
-        pad_kernel<T><<<(unsigned)ceil_div(n * pad, 256), 256, 0, stream_of(c)>>>((T *)h->z, l.ld, l.n_vocab, pad, n);
+        start(c, pad_kernel<T>, (unsigned)ceil_div(n * pad, 256), 256, 0, (T *)h->z, l.ld, l.n_vocab, pad, n);
     if (is_plain) {
         n_held = ((int)shared_of_gpu() - 1024) / (THREADS * 16);
         n_held = (int)tr_min64(n_held, ceil_div(l.n_vocab, THREADS * V));
         shared = n_held * THREADS * 16;
         (void)cudaFuncSetAttribute(plain_loss_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-        plain_loss_kernel<T, V><<<(unsigned)tr_min64(c->dev->n_units, n), THREADS, (size_t)shared, stream_of(c)>>>(
-            (T *)h->z, l, n, n_held);
+        start(c, plain_loss_kernel<T, V>, (unsigned)tr_min64(c->dev->n_units, n), THREADS, (size_t)shared, (T *)h->z, l,
+              n, n_held);
     } else {
-        loss_kernel<T, V><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
+        start(c, loss_kernel<T, V>, (unsigned)n, THREADS, 0, (T *)h->z, l);
     }
-    check_launch(c);
 }
 
 /* z = x W^T + beta z */
@@ -488,19 +479,16 @@ static void block_stats(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
     block_product(h, row, n);
-    stats_kernel<<<(unsigned)n, THREADS, 0, stream_of(c)>>>(
-        (const float *)h->z, logits_of(h, row), c->attr.first, mat_of<float>(rows_of(c->out[0], row, n)),
-        c->out[0].cols > 2, mat_of<float>(rows_of(c->out[1], row, n)));
-    check_launch(c);
+    start(c, stats_kernel, (unsigned)n, THREADS, 0, (const float *)h->z, logits_of(h, row), c->attr.first,
+          mat_of<float>(rows_of(c->out[0], row, n)), c->out[0].cols > 2, mat_of<float>(rows_of(c->out[1], row, n)));
 }
 
 template <typename T> static void block_dlogits(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
-    dlogits_kernel<T><<<(unsigned)n, THREADS, 0, stream_of(c)>>>(
-        (T *)h->z, logits_of(h, row), c->attr.first, mat_of<const float>(rows_of(c->in[5], row, n)),
-        mat_of<const float>(rows_of(c->in[6], row, n)), mat_of<const float>(rows_of(c->in[TR_HEAD_WEIGHT], row, n)));
-    check_launch(c);
+    start(c, dlogits_kernel<T>, (unsigned)n, THREADS, 0, (T *)h->z, logits_of(h, row), c->attr.first,
+          mat_of<const float>(rows_of(c->in[5], row, n)), mat_of<const float>(rows_of(c->in[6], row, n)),
+          mat_of<const float>(rows_of(c->in[TR_HEAD_WEIGHT], row, n)));
 }
 
 void tr_cuda_HEAD_STATS(const struct tr_call *c)
@@ -513,10 +501,9 @@ void tr_cuda_HEAD_STATS(const struct tr_call *c)
 void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
 {
     int64_t n = c->out[0].rows;
-    combine_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
-        mat_of<const float>(c->in[0]), c->in[0].rows / tr_max64(n, 1), n, c->attr.z_loss, mat_of<float>(c->out[0]),
-        mat_of<float>(c->out[1]), mat_of<float>(c->out[2]));
-    check_launch(c);
+    start(c, combine_kernel, (unsigned)ceil_div(n, 256), 256, 0, mat_of<const float>(c->in[0]),
+          c->in[0].rows / tr_max64(n, 1), n, c->attr.z_loss, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]),
+          mat_of<float>(c->out[2]));
 }
 
 void tr_cuda_HEAD_GRAD(const struct tr_call *c)

@@ -20,6 +20,13 @@ __device__ inline void copy4(uint32_t to, const void *from, bool is_in)
     int n = is_in ? 4 : 0;
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(n) : "memory");
 }
+/* 2^x, where exp2f handles denormals too, which do not matter in a sum of exponentials. */
+__device__ inline float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ inline void copies_end()
 {
     asm volatile("cp.async.wait_all;\n" ::: "memory");

@@ -17,6 +17,10 @@ static inline void copy4(uint32_t to, const void *from, bool is_in)
 {
     emulate_copy(to, from, 4, is_in);
 }
+static inline float power_of_2(float x)
+{
+    return exp2f(x);
+}
 static inline void copies_end()
 {
     emulate_copies_end();
