@@ -63,8 +63,7 @@ static enum tr_status check_member(const cJSON *m, enum member_kind kind)
                  : kind == MEMBER_LIST ? cJSON_IsArray(m) && are_texts(m)
                                        : cJSON_IsObject(m);
     for (const cJSON *c = is_ok && cJSON_IsObject(m) ? m->child : NULL; c && is_ok; c = c->next)
-        is_ok = cJSON_IsString(c) || (kind == MEMBER_NAMES && cJSON_IsNull(c)) ||
-                (kind == MEMBER_LISTS && cJSON_IsArray(c) && are_texts(c));
+        is_ok = cJSON_IsString(c) || cJSON_IsNull(c) || (kind == MEMBER_LISTS && cJSON_IsArray(c) && are_texts(c));
     return is_ok ? TR_OK : tr_fail(TR_USAGE, "\"%s\" is not %s", m->string, want[kind]);
 }
 
@@ -209,9 +208,23 @@ static const char *find_role(const cJSON *roles, const char *theirs)
 {
     for (const cJSON *c = roles ? roles->child : NULL; c; c = c->next)
         for (const cJSON *name = cJSON_IsArray(c) ? c->child : c; name; name = cJSON_IsArray(c) ? name->next : NULL)
-            if (strcmp(name->valuestring, theirs) == 0)
+            if (cJSON_IsString(name) && strcmp(name->valuestring, theirs) == 0)
                 return c->string;
     return NULL;
+}
+
+/* A role that is null: its turns are left out. */
+static void leave_out(const struct tr_source_map *m, cJSON *list)
+{
+    for (cJSON *turn = list->child, *next; turn; turn = next) {
+        const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(turn, "role"));
+        next = turn->next;
+        if (!role)
+            role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(turn, "from"));
+        const char *usual = role ? tr_chat_usual_role(role) : NULL;
+        if (role && cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(m->roles, usual ? usual : role)))
+            cJSON_Delete(cJSON_DetachItemViaPointer(list, turn));
+    }
 }
 
 static enum tr_status apply_message(const struct tr_source_map *m, cJSON *message)
@@ -254,6 +267,7 @@ enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
 {
     enum { FIRST_ANSWER = 2 };
     static const char *const lists[] = { "messages", "prompt", "completion", "chosen", "rejected" };
+    cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
     if (m->columns)
         TR_PASS(rename_members(record, m->columns));
     for (size_t i = 0; i < TR_COUNT_OF(lists); i++) {
@@ -266,9 +280,12 @@ enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
             continue;
         for (cJSON *message = list->child; message; message = message->next)
             TR_PASS(apply_message(m, message));
+        leave_out(m, list);
         if (i < FIRST_ANSWER && list->child)
             TR_PASS(add_system(m, record, list));
     }
+    if (cJSON_IsArray(turns))
+        leave_out(m, turns);
     const cJSON *system = cJSON_GetObjectItemCaseSensitive(record, "system");
     if (m->system && !(cJSON_IsString(system) && *system->valuestring)) {
         cJSON_DeleteItemFromObjectCaseSensitive(record, "system");

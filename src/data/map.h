@@ -16,7 +16,7 @@ struct tr_source_map {
     enum tr_shape shape;
     const cJSON *columns;     /* {ours: theirs}; theirs null: the column is not read */
     const cJSON *message;     /* the same for the members of a message */
-    const cJSON *roles;       /* {ours: theirs, or a list of theirs} */
+    const cJSON *roles;       /* {ours: theirs, or a list of theirs}; null: its turns are left out */
     const cJSON *train_roles; /* a list: turns of these roles have a loss; NULL: those of the assistant */
     const char *system;       /* for records without a system prompt; NULL: none */
     /* of alpaca records: texts with {column} in them; NULL: not given */

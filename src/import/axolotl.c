@@ -104,6 +104,8 @@ static void take_name(struct source *s, const struct leaf *leaf, const char *nam
             tr_source_set(s, names[i].group, names[i].ours, leaf->text);
     if (strncmp(name, mapping, sizeof mapping - 1) == 0 && !is_usual("message", name + sizeof mapping - 1, leaf->text))
         tr_source_set(s, "message", name + sizeof mapping - 1, leaf->text);
+    if (strcmp(name, "drop_system_message") == 0 && tr_words_match("@on", leaf))
+        tr_source_set(s, "roles", "system", NULL);
     if (strncmp(name, roles, sizeof roles - 1) == 0 && !are_all(leaf, "user human assistant gpt system tool"))
         tr_source_list(s, "roles", name + sizeof roles - 1, leaf);
 }
@@ -297,8 +299,8 @@ static const struct import_row rows[] = {
     { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", TAKEN, .why = A_PART },
     { .key = "datasets[].shards datasets[].shards_idx datasets[].revision pretraining_dataset[].skip", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "datasets[].data_files test_datasets[].data_files pretraining_dataset[].data_files", DECIDED, .why = "files of path" },
-    { .key = "datasets[].field_messages datasets[].field_tools datasets[].field_system datasets[].field datasets[].text_column datasets[].field_thinking datasets[].message_property_mappings.* datasets[].message_field_role datasets[].message_field_content datasets[].message_field_training datasets[].roles.* datasets[].roles_to_train", TAKEN, .why = IN_DATA },
-    { .key = "test_datasets[].field_messages test_datasets[].field_tools test_datasets[].field_system test_datasets[].field test_datasets[].text_column test_datasets[].field_thinking test_datasets[].message_property_mappings.* test_datasets[].message_field_role test_datasets[].message_field_content test_datasets[].message_field_training test_datasets[].roles.* test_datasets[].roles_to_train", TAKEN, .why = IN_DATA },
+    { .key = "datasets[].field_messages datasets[].field_tools datasets[].field_system datasets[].field datasets[].text_column datasets[].field_thinking datasets[].message_property_mappings.* datasets[].message_field_role datasets[].message_field_content datasets[].message_field_training datasets[].roles.* datasets[].roles_to_train datasets[].drop_system_message", TAKEN, .why = IN_DATA },
+    { .key = "test_datasets[].field_messages test_datasets[].field_tools test_datasets[].field_system test_datasets[].field test_datasets[].text_column test_datasets[].field_thinking test_datasets[].message_property_mappings.* test_datasets[].message_field_role test_datasets[].message_field_content test_datasets[].message_field_training test_datasets[].roles.* test_datasets[].roles_to_train test_datasets[].drop_system_message", TAKEN, .why = IN_DATA },
     { .key = "pretraining_dataset[].text_column pretraining_dataset[].field", TAKEN, .why = IN_DATA },
     IDLE("datasets[].template_thinking_key test_datasets[].template_thinking_key", "reasoning has both names, reasoning_content and thinking"),
     { .key = "datasets[].train_on_eos datasets[].train_on_eot", .value = "turn", DECIDED, .why = "the end of each trained turn is trained" },

@@ -42,6 +42,22 @@ static void columns_messages_and_roles_are_renamed(void **state)
         { "{\"train_roles\":[\"user\"]}",
           "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n",
           U "A" E_ON A "b" E "|", TR_SHAPE_MESSAGES },
+        { "{\"roles\":{\"system\":null}}",
+          "{\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, {\"role\": \"user\", \"content\": \"a\"}, "
+          "{\"role\": "
+          "\"assistant\", \"content\": \"b\"}]}\n",
+          U "a" E A "B" E_ON "|", TR_SHAPE_MESSAGES },
+        { "{\"roles\":{\"system\":null,\"tool\":null}}",
+          "{\"conversations\": [{\"from\": \"system\", \"value\": \"be\"}, {\"from\": \"human\", \"value\": \"a\"}, "
+          "{\"from\": \"observation\", \"value\": \"x\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n",
+          U "a" E A "B" E_ON "|", TR_SHAPE_SHAREGPT },
+        { "{\"columns\":{\"messages\":\"talk\"},\"message\":{\"role\":\"who\",\"content\":\"what\"},\"roles\":{"
+          "\"system\":null,"
+          "\"user\":\"client\"}}",
+          "{\"talk\": [{\"who\": \"system\", \"what\": \"be\"}, {\"who\": \"client\", \"what\": \"a\"}, {\"who\": "
+          "\"gpt\", "
+          "\"what\": \"b\"}]}\n",
+          U "a" E A "B" E_ON "|", TR_SHAPE_MESSAGES },
         { "{\"columns\":{\"instruction\":\"q\",\"output\":\"r\",\"input\":null}}",
           "{\"q\": \"do\", \"r\": \"ok\", \"input\": \"not read\"}\n", U "do" E A "OK" E_ON "|", TR_SHAPE_ALPACA },
     };

@@ -409,6 +409,9 @@ test_datasets:
     ("torchtune originals", {"a.yaml": (TUNE % ("", "fp32")).replace("FullModelHFCheckpointer", "FullModelMetaCheckpointer").replace("dir: /tmp/m", "dir: /tmp/m/original/")
                              .replace("  source: json\n  data_files: a.jsonl\n", "").replace("instruct_dataset", "alpaca_dataset").replace("max_seq_len: 1024", "max_seq_len: null")},
      without(TUNE_OUT, "sequence_length", dtype="fp32", data=["tatsu-lab/alpaca"], train_on="all"), ["checkpointer.checkpoint_dir", "dataset._component_"], [], []),
+    ("axolotl without system turns", {"c.yml": AX.replace("    type: chat_template\n", "    type: chat_template\n    drop_system_message: true\n    field_messages: conversations\n"
+                                                                   "    message_property_mappings:\n      role: from\n      content: value\n")},
+     without(AX_OUT, data=[{"path": "a.jsonl", "columns": {"messages": "conversations"}, "message": {"role": "from", "content": "value"}, "roles": {"system": None}}]), [], [], []),
     ("axolotl lora of a tied head", {"c.yml": AX + "adapter: lora\nlora_r: 8\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n"
                                                    "deepspeed: deepspeed_configs/zero3_bf16.json\n"},
      without(AX_OUT, zero=3, finetuning_type="lora", peft_rules=True, lora_r=8, lora_modules_to_save=["embed_tokens", "lm_head"], untie=True), ["deepspeed"], [], []),
