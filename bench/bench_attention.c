@@ -17,13 +17,16 @@ struct shape {
     const char *name;
     int64_t rows, length, document, window; /* document: tokens of each; 0 = the row */
     int heads, heads_kv, head_dim, dropout; /* percent */
-    bool is_own;
+    bool is_own, any_order;
 };
 
 static const struct shape shapes[] = {
     { "64, rows of 2048, library", 8, 2048, 0, 0, 32, 32, 64, 0, false },
     { "64, rows of 2048, own", 8, 2048, 0, 0, 32, 32, 64, 0, true },
     { "64, rows of 4096, library", 4, 4096, 0, 0, 32, 32, 64, 0, false },
+    { "64, rows of 4096, library, any order", 4, 4096, 0, 0, 32, 32, 64, 0, false, true },
+    { "64, rows of 4096, own", 4, 4096, 0, 0, 32, 32, 64, 0, true },
+    { "64, rows of 16384, own", 1, 16384, 0, 0, 32, 32, 64, 0, true },
     { "64, rows of 8192, library", 2, 8192, 0, 0, 32, 32, 64, 0, false },
     { "64, rows of 16384, library", 1, 16384, 0, 0, 32, 32, 64, 0, false },
     { "64, rows of 512, library", 32, 512, 0, 0, 32, 32, 64, 0, false },
@@ -35,6 +38,9 @@ static const struct shape shapes[] = {
     { "64 grouped, documents of 300 in 8192", 2, 8192, 300, 0, 32, 8, 64, 0, false },
     { "128, rows of 2048, library", 8, 2048, 0, 0, 16, 16, 128, 0, false },
     { "128, rows of 4096, library", 4, 4096, 0, 0, 16, 16, 128, 0, false },
+    { "128, rows of 4096, library, any order", 4, 4096, 0, 0, 16, 16, 128, 0, false, true },
+    { "128, rows of 4096, own", 4, 4096, 0, 0, 16, 16, 128, 0, true },
+    { "128, rows of 16384, own", 1, 16384, 0, 0, 16, 16, 128, 0, true },
     { "128, rows of 8192, library", 2, 8192, 0, 0, 16, 16, 128, 0, false },
     { "128, rows of 16384, library", 1, 16384, 0, 0, 16, 16, 128, 0, false },
     { "128, rows of 2048, own", 8, 2048, 0, 0, 16, 16, 128, 0, true },
@@ -142,6 +148,7 @@ static void run(struct tr_device *dev, const struct tr_column *column, const str
                                    .window = (int32_t)s->window,
                                    .seq_len = s->length,
                                    .dropout_p = (float)s->dropout / 100,
+                                   .any_order = s->any_order,
                                    .key = 3 },
                          .in = { view[QUERY], view[KEY], view[VALUE], begin, sample, position, step },
                          .out = { view[OUT], lse } };

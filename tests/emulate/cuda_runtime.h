@@ -171,7 +171,11 @@ static inline float __uint_as_float(uint32_t bits)
 
 typedef void *cudaStream_t;
 enum cudaError_t { cudaSuccess };
-enum { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum {
+    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    cudaDevAttrComputeCapabilityMajor,
+    cudaFuncAttributeMaxDynamicSharedMemorySize
+};
 extern int emulated_shared_of_gpu; /* what the GPU says it has for a block */
 static inline cudaError_t cudaGetLastError()
 {
@@ -186,9 +190,10 @@ static inline cudaError_t cudaGetDevice(int *device)
     *device = 0;
     return cudaSuccess;
 }
-static inline cudaError_t cudaDeviceGetAttribute(int *value, int, int)
+static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
 {
-    *value = emulated_shared_of_gpu;
+    bool is_9 = emulated_shared_of_gpu >= EMULATED_SHARED;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 + is_9 : emulated_shared_of_gpu;
     return cudaSuccess;
 }
 template <typename F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)

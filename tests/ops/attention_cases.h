@@ -35,6 +35,8 @@ static const struct op_case attentions[] = {
       .attr = { HEADS(4, 2, 128), .scale = 0.09f, .seq_len = 201 } },
     { TR_OP_ATTENTION, "192", .n = 266, .pack = 133, .attr = { HEADS(2, 2, 192), .scale = 0.07f, .seq_len = 133 } },
     { TR_OP_ATTENTION, "256", .n = 266, .pack = 133, .attr = { HEADS(2, 1, 256), .scale = 0.06f, .seq_len = 133 } },
+    { TR_OP_ATTENTION, "160, window", .n = 512, .pack = 256,
+      .attr = { HEADS(4, 2, 160), .scale = 0.08f, .seq_len = 256, .window = 100 } },
     { TR_OP_ATTENTION, "ragged, 256, window", .n = 333, .pack = RAGGED,
       .attr = { HEADS(4, 1, 256), .scale = 0.06f, .seq_len = 333, .window = 100 } },
     { TR_OP_ATTENTION, "capped, 256", .n = 266, .pack = 133,

@@ -330,22 +330,27 @@ static void joined_updates_have_the_bits_of_single_ones(void **state)
     }
 }
 
-static bool is_wanted(const char *op, int argc, char **argv)
+static bool is_wanted(const char *name, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (fnmatch(argv[i], op, 0) == 0)
+        if (fnmatch(argv[i], name, 0) == 0)
             return true;
     return argc == 1;
 }
 
-/* No argument: all of it. Else the ops that one of these patterns names (under a sanitizer all of it takes long). */
+/* No argument: all of it. Else the tests and ops that one of these patterns names (under a sanitizer all of it takes
+ * long). */
 int main(int argc, char **argv)
 {
     static enum tr_opcode ops[TR_OP_COUNT];
-    struct CMUnitTest tests[TR_OP_COUNT + 3] = { cmocka_unit_test(attention_of_training_matches_reference),
-                                                 cmocka_unit_test(chunks_of_attention_have_the_bits_of_single_calls),
-                                                 cmocka_unit_test(joined_updates_have_the_bits_of_single_ones) };
-    size_t n = argc == 1 ? 3 : 0;
+    const struct CMUnitTest whole[] = { cmocka_unit_test(attention_of_training_matches_reference),
+                                        cmocka_unit_test(chunks_of_attention_have_the_bits_of_single_calls),
+                                        cmocka_unit_test(joined_updates_have_the_bits_of_single_ones) };
+    struct CMUnitTest tests[TR_OP_COUNT + TR_COUNT_OF(whole)];
+    size_t n = 0;
+    for (size_t i = 0; i < TR_COUNT_OF(whole); i++)
+        if (is_wanted(whole[i].name, argc, argv))
+            tests[n++] = whole[i];
     for (int i = 0; i < TR_OP_COUNT; i++) {
         ops[i] = (enum tr_opcode)i;
         if (is_wanted(tr_op_row(ops[i])->name, argc, argv))

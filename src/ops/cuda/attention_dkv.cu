@@ -11,14 +11,18 @@
 #include "ops/cuda/attention_launch.cuh"
 
 /* WK groups of WD warps; a group owns 16 MT keys. BQ queries at a time. */
-template <int D_, int WK_, int MT_, int WD_, int BQ_, int STAGES_, int BLOCKS_> struct dkv_shape {
+template <template <int> class E_, int D_, int WK_, int MT_, int WD_, int BQ_, int STAGES_, int BLOCKS_>
+struct dkv_shape {
+    using E = E_<D_>;
     static constexpr int D = D_, WK = WK_, MT = MT_, WD = WD_, BQ = BQ_, STAGES = STAGES_, BLOCKS = BLOCKS_;
-    static constexpr bool IS_SMALL = false;
+    static constexpr bool IS_FIRST = true;
+    static_assert(!E::IS_GROUP || WD == 1, "warps of a group have the columns side by side already");
     static_assert(BQ / WD % 16 == 0 && D / WD % 16 == 0, "products take 16 columns at a time");
     static constexpr int BN = WK * MT * 16, THREADS = WK * WD * 32;
     enum { LSE, DELTA, BEGIN, N_STATS }; /* of each query, four bytes each */
-    static constexpr uint32_t ROWS = BQ * (D + 8) * 2, STATS = BQ * 4, STAGE = 2 * ROWS + N_STATS * STATS;
-    static constexpr uint32_t KEYS = BN * (D + 8) * 2, EXCHANGE = WD > 1 ? BN *(BQ + 8) * 2 : 0;
+    static constexpr uint32_t ROWS = E::bytes(BQ), STATS = BQ * 4;
+    static constexpr uint32_t STAGE = (2 * ROWS + N_STATS * STATS + E::ALIGN - 1) / E::ALIGN * E::ALIGN;
+    static constexpr uint32_t KEYS = E::bytes(BN), EXCHANGE = WD > 1 ? BN *(BQ + 8) * 2 : 0;
     static constexpr uint32_t SHARED = 2 * KEYS + STAGES * STAGE + 2 * EXCHANGE;
 };
 
@@ -41,8 +45,8 @@ __device__ inline void copy_queries(const bwd_call<T> &f, uint32_t to, int64_t h
 {
     const tile_call<T> &t = f.t;
     int32_t n = t.rule.n_q - i;
-    copy_tile<S::D, S::BQ, S::THREADS>(to, t.q.at(i, h * t.d), t.q.ld, n, t.d);
-    copy_tile<S::D, S::BQ, S::THREADS>(to + S::ROWS, f.d_o.at(i, h * t.d), f.d_o.ld, n, t.d);
+    copy_tile<typename S::E, S::BQ, S::THREADS>(to, t.q.at(i, h * t.d), t.q.ld, n, t.d);
+    copy_tile<typename S::E, S::BQ, S::THREADS>(to + S::ROWS, f.d_o.at(i, h * t.d), f.d_o.ld, n, t.d);
     to += 2 * S::ROWS;
     for (int x = threadIdx.x; x < S::BQ; x += S::THREADS) {
         bool is_in = x < n;
@@ -107,7 +111,7 @@ __device__ inline void pairs_of_keys(const tile_call<T> &t, float (&s)[MT][NT][4
     }
 }
 
-/* Writes a result, rounded, where product_of_shared reads it. */
+/* Writes a result, rounded, where of_shared reads it. */
 template <typename T, int K, int MT, int NT> __device__ inline void to_shared(char *to, const float (&x)[MT][NT][4])
 {
     int lane = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
@@ -123,8 +127,9 @@ template <typename T, int K, int MT, int NT> __device__ inline void to_shared(ch
 
 template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_body(const bwd_call<T> &f)
 {
-    extern __shared__ __align__(16) char memory[];
+    extern __shared__ __align__(1024) char memory[];
     const tile_call<T> &t = f.t;
+    using E = typename S::E;
     constexpr int BN = S::BN, BQ = S::BQ, MT = S::MT, D = S::D, WD = S::WD, NT = BQ / WD / 8, NO = D / WD / 8;
     int32_t n_same = t.n_heads_kv * t.n_rows, x = (int32_t)blockIdx.x; /* the first keys have the most queries */
     int32_t h_kv = x % t.n_heads_kv, row = x % n_same / t.n_heads_kv;
@@ -132,8 +137,8 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
     int64_t col = (int64_t)h_kv * t.d;
     uint32_t k_at = shared_at(memory), v_at = k_at + S::KEYS, stage_at = v_at + S::KEYS;
     char *stages = memory + 2 * S::KEYS, *exchange = stages + S::STAGES * S::STAGE;
-    copy_tile<D, BN, S::THREADS, true>(k_at, t.k.at(k.first, col), t.k.ld, k.end - k.first, t.d);
-    copy_tile<D, BN, S::THREADS, true>(v_at, t.v.at(k.first, col), t.v.ld, k.end - k.first, t.d);
+    copy_tile<E, BN, S::THREADS, MT, true>(k_at, t.k.at(k.first, col), t.k.ld, k.end - k.first, t.d);
+    copy_tile<E, BN, S::THREADS, MT, true>(v_at, t.v.at(k.first, col), t.v.ld, k.end - k.first, t.d);
     int32_t i0 = tr_seen_from(&t.rule, k.first);
     if (i0 < t.rule.n_q) /* they see the first key, if any do */
         copy_queries<T, S>(f, stage_at, h_kv * t.group, i0);
@@ -153,7 +158,8 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
         drawn.is_shared = may_share(t, t.rule.row_q + i0, t.rule.row_q + q_end, 32) &&
                           may_share(t, t.rule.row_k + k.first, t.rule.row_k + k.end, 2);
     }
-    k_at += tile<D>::bytes(wk * MT * 16), v_at += tile<D>::bytes(wk * MT * 16);
+    k_at += E::template own_rows<MT>(wk), v_at += E::template own_rows<MT>(wk);
+    int32_t own = k.first + wk / E::WARPS * E::WARPS * MT * 16; /* of those who compute together */
     float dk[MT][NO][4], dv[MT][NO][4];
     clear(dk), clear(dv);
     for (int32_t u = 0; u < n; u++) {
@@ -163,32 +169,34 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dkv_bod
             copy(u);
         }
         copies_end();
+        E::see_copies();
         __syncthreads();
         if (S::STAGES > 1 && u + 1 < n)
             copy(u + 1);
         tr_seen first = seen_by(t, i), end = seen_by(t, last);
-        if (end.end <= j || first.first >= j + MT * 16) /* no query sees a key of this warp */
+        if (end.end <= own || first.first >= own + E::WARPS * MT * 16) /* no query sees a key of theirs */
             continue;
         uint32_t q_at = stage_at + (uint32_t)(u % S::STAGES) * S::STAGE, do_at = q_at + S::ROWS;
         const char *stats = stages + (u % S::STAGES) * S::STAGE + 2 * S::ROWS;
         bool is_masked = first.end < k.end || end.first > k.first;
         drawn.d.c3 = (drawn.d.c3 & 0xffffu) | (uint32_t)(t.head0 + h) << 16;
         float s[MT][NT][4], dp[MT][NT][4];
-        clear(s), clear(dp);
-        product_of_rows<T, D>(s, k_at, q_at + tile<D>::bytes(wd * BQ / WD));
-        product_of_rows<T, D>(dp, v_at, do_at + tile<D>::bytes(wd * BQ / WD));
+        E::template of_rows<T, BN>(s, k_at, q_at + E::bytes(wd * BQ / WD));
+        E::template of_rows<T, BN>(dp, v_at, do_at + E::bytes(wd * BQ / WD));
+        E::wait();
         pairs_of_keys<S, EXTRA>(t, s, dp, stats + wd * (BQ / WD) * 4, drawn, j, i + wd * (BQ / WD), is_masked);
         if constexpr (WD == 1) {
-            product_from_result<T, D>(dv, s, do_at);
-            product_from_result<T, D>(dk, dp, q_at);
+            E::template of_result<T>(dv, s, do_at);
+            E::template of_result<T>(dk, dp, q_at);
+            E::wait();
         } else {
             constexpr uint32_t GROUP = MT * 16 * (BQ + 8) * 2;
             char *p = exchange + wk * GROUP, *ds = p + S::EXCHANGE;
             to_shared<T, BQ>(p + wd * (BQ / WD) * 2, s);
             to_shared<T, BQ>(ds + wd * (BQ / WD) * 2, dp);
             named_barrier(1 + wk, WD * 32);
-            product_of_shared<T, D, BQ>(dv, shared_at(p), do_at + wd * (D / WD) * 2);
-            product_of_shared<T, D, BQ>(dk, shared_at(ds), q_at + wd * (D / WD) * 2);
+            E::template of_shared<T, BQ>(dv, shared_at(p), do_at + wd * (D / WD) * 2);
+            E::template of_shared<T, BQ>(dk, shared_at(ds), q_at + wd * (D / WD) * 2);
         }
     }
     int32_t g = j + (int)threadIdx.x % 32 / 4 * 2, cols = t.d - wd * (D / WD);
@@ -224,17 +232,24 @@ template <int EXTRA, typename T> static bool launch(const struct tr_call *c, con
     int d = f.t.d;
     if constexpr (EXTRA == PLAIN) {
         if (d > 64 && d <= 96)
-            return first_that_fits<EXTRA, T, dkv_shape<96, 4, 1, 1, 64, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, dkv_shape<by_warp, 96, 4, 1, 1, 64, 2, 2>>(c, f);
         if (d > 128 && d <= 192)
-            return first_that_fits<EXTRA, T, dkv_shape<192, 2, 2, 4, 64, 1, 1>>(c, f);
+            return first_that_fits<EXTRA, T, dkv_shape<by_warp, 192, 2, 2, 4, 64, 1, 1>>(c, f);
     }
-    if constexpr (EXTRA != CAPPED)
+    if constexpr (EXTRA == PLAIN)
         if (d <= 64)
-            return first_that_fits<EXTRA, T, dkv_shape<64, 4, 1, 1, 64, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, dkv_shape<by_group, 64, 8, 1, 1, 128, 2, 1>,
+                                   small<dkv_shape<by_warp, 64, 4, 1, 1, 64, 2, 2>>>(c, f);
+    if constexpr (EXTRA == DROPPED)
+        if (d <= 64)
+            return first_that_fits<EXTRA, T, dkv_shape<by_group, 64, 4, 1, 1, 64, 2, 3>,
+                                   small<dkv_shape<by_warp, 64, 4, 1, 1, 64, 2, 2>>>(c, f);
     if (d <= 128)
-        return first_that_fits<EXTRA, T, dkv_shape<128, 4, 2, 2, 64, 2, 1>, small<dkv_shape<128, 4, 1, 1, 32, 2, 2>>>(
-            c, f);
-    return first_that_fits<EXTRA, T, dkv_shape<256, 4, 1, 2, 64, 2, 1>, small<dkv_shape<256, 2, 2, 4, 64, 1, 1>>>(c, f);
+        return first_that_fits<EXTRA, T, dkv_shape<by_group, 128, 8, 1, 1, 64, 2, 1>,
+                               by_warps<dkv_shape<by_warp, 128, 4, 2, 2, 64, 2, 1>>,
+                               small<dkv_shape<by_warp, 128, 4, 1, 1, 32, 2, 2>>>(c, f);
+    return first_that_fits<EXTRA, T, dkv_shape<by_warp, 256, 4, 1, 2, 64, 2, 1>,
+                           small<dkv_shape<by_warp, 256, 2, 2, 4, 64, 1, 1>>>(c, f);
 }
 
 template <typename T> bool tile_launch_dkv(const struct tr_call *c, const bwd_call<T> &f)

@@ -3,25 +3,27 @@
 #include "ops/cuda/attention_bwd.cuh"
 #include "ops/cuda/attention_launch.cuh"
 
-template <int D_, int WARPS_, int MT_, int BN_, int STAGES_, int BLOCKS_> struct dq_shape {
+template <template <int> class E_, int D_, int WARPS_, int MT_, int BN_, int STAGES_, int BLOCKS_> struct dq_shape {
+    using E = E_<D_>;
     static constexpr int D = D_, WARPS = WARPS_, MT = MT_, BN = BN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
-    static constexpr bool IS_SMALL = false;
+    static constexpr bool IS_FIRST = true;
     static constexpr int BM = WARPS * MT * 16, THREADS = WARPS * 32;
-    static constexpr uint32_t KEYS = BN * (D + 8) * 2, STAGE = 2 * KEYS, SHARED = 2 * BM * (D + 8) * 2 + STAGES * STAGE;
+    static constexpr uint32_t KEYS = E::bytes(BN), STAGE = 2 * KEYS, SHARED = 2 * E::bytes(BM) + STAGES * STAGE;
 };
 
 template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body(const bwd_call<T> &f)
 {
-    extern __shared__ __align__(16) char memory[];
+    extern __shared__ __align__(1024) char memory[];
     const tile_call<T> &t = f.t;
+    using E = typename S::E;
     constexpr int BM = S::BM, BN = S::BN, MT = S::MT, D = S::D, NT = BN / 8;
     int32_t n_tiles = tr_tiles_of_row(t.row_tokens, BM), n_same = t.n_heads * t.n_rows, x = (int32_t)blockIdx.x;
     int32_t h = x % t.n_heads, row = x % n_same / t.n_heads;
     tr_tile q = tr_tile_at(row, n_tiles - 1 - x / n_same, t.row_tokens, BM);
     int64_t col = (int64_t)h * t.d, kv = (int64_t)(h / t.group) * t.d;
-    uint32_t q_at = shared_at(memory), do_at = q_at + tile<D>::bytes(BM), kv_at = do_at + tile<D>::bytes(BM);
-    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, col), t.q.ld, q.end - q.first, t.d);
-    copy_tile<D, BM, S::THREADS>(do_at, f.d_o.at(q.first, col), f.d_o.ld, q.end - q.first, t.d);
+    uint32_t q_at = shared_at(memory), do_at = q_at + E::bytes(BM), kv_at = do_at + E::bytes(BM);
+    copy_tile<E, BM, S::THREADS, MT>(q_at, t.q.at(q.first, col), t.q.ld, q.end - q.first, t.d);
+    copy_tile<E, BM, S::THREADS, MT>(do_at, f.d_o.at(q.first, col), f.d_o.ld, q.end - q.first, t.d);
     tr_seen seen = seen_by_rows(t, q.first, q.end).some;
     int32_t first = seen.first, end = seen.end;
     if (EXTRA == DROPPED && t.threshold && first < end && first > 0)
@@ -30,8 +32,8 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
     auto copy_keys = [&](int32_t b) {
         int32_t j = first + b * BN;
         uint32_t to = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
-        copy_tile<D, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
-        copy_tile<D, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
+        copy_tile<E, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
+        copy_tile<E, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
     };
     if (n_blocks > 0)
         copy_keys(0);
@@ -52,9 +54,9 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
             lse2[m][half] = *t.lse.at(at, h) * LOG2_E;
             delta[m][half] = f.delta[(int64_t)h * t.rule.n_q + at];
         }
-    q_at += tile<D>::bytes(warp * MT * 16), do_at += tile<D>::bytes(warp * MT * 16);
-    int32_t own = q.first + warp * MT * 16;
-    seen_rows warp_sees = seen_by_rows(t, own, tr_seen_min(own + MT * 16, q.end));
+    q_at += E::template own_rows<MT>(warp), do_at += E::template own_rows<MT>(warp);
+    int32_t own = q.first + warp / E::WARPS * E::WARPS * MT * 16; /* of those who compute together */
+    seen_rows own_see = seen_by_rows(t, own, tr_seen_min(own + E::WARPS * MT * 16, q.end));
     for (int32_t b = 0; b < n_blocks; b++) {
         int32_t j = first + b * BN;
         if (S::STAGES == 1 && b > 0) {
@@ -62,17 +64,18 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
             copy_keys(b);
         }
         copies_end();
+        E::see_copies();
         __syncthreads();
         if (S::STAGES > 1 && b + 1 < n_blocks)
             copy_keys(b + 1);
-        if (j >= warp_sees.some.end || j + BN <= warp_sees.some.first) /* keys that only other warps see */
+        if (j >= own_see.some.end || j + BN <= own_see.some.first) /* keys that only other warps see */
             continue;
         uint32_t k_at = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         float s[MT][NT][4], dp[MT][NT][4];
-        clear(s), clear(dp);
-        product_of_rows<T, D>(s, q_at, k_at);
-        product_of_rows<T, D>(dp, do_at, k_at + S::KEYS);
-        bool is_masked = j < warp_sees.every.first || j + BN > warp_sees.every.end;
+        E::template of_rows<T, BM>(s, q_at, k_at);
+        E::template of_rows<T, BM>(dp, do_at, k_at + S::KEYS);
+        E::wait();
+        bool is_masked = j < own_see.every.first || j + BN > own_see.every.end;
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             uint4 w = make_uint4(~0u, ~0u, ~0u, ~0u);
@@ -89,7 +92,8 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_dq_body
                     pair_of<EXTRA>(t, s[m][n][e], dp[m][n][e], lse2[m][e / 2], delta[m][e / 2], sees_it, kept);
                 }
         }
-        product_from_result<T, D>(dq, dp, k_at);
+        E::template of_result<T>(dq, dp, k_at);
+        E::wait();
     }
     if (f.is_f32)
         store_grad<float, 8>(f.out[0], f.ld[0], col, t.d, dq, t.scale, f.adds[0], i, q.end);
@@ -119,16 +123,20 @@ template <int EXTRA, typename T> static bool launch(const struct tr_call *c, con
     int d = f.t.d;
     if constexpr (EXTRA == PLAIN) {
         if (d > 64 && d <= 96)
-            return first_that_fits<EXTRA, T, dq_shape<96, 4, 2, 32, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, dq_shape<by_warp, 96, 4, 2, 32, 2, 2>>(c, f);
         if (d > 128 && d <= 192)
-            return first_that_fits<EXTRA, T, dq_shape<192, 4, 1, 32, 2, 1>>(c, f);
+            return first_that_fits<EXTRA, T, dq_shape<by_warp, 192, 4, 1, 32, 2, 1>>(c, f);
     }
     if constexpr (EXTRA != CAPPED)
         if (d <= 64)
-            return first_that_fits<EXTRA, T, dq_shape<64, 4, 2, 64, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, dq_shape<by_group, 64, 4, 1, 64, 2, 3>,
+                                   small<dq_shape<by_warp, 64, 4, 2, 64, 2, 2>>>(c, f);
     if (d <= 128)
-        return first_that_fits<EXTRA, T, dq_shape<128, 4, 2, 32, 2, 2>, small<dq_shape<128, 4, 2, 32, 1, 2>>>(c, f);
-    return first_that_fits<EXTRA, T, dq_shape<256, 8, 1, 32, 2, 1>, small<dq_shape<256, 4, 1, 32, 1, 2>>>(c, f);
+        return first_that_fits<EXTRA, T, dq_shape<by_group, 128, 8, 1, 64, 2, 1>,
+                               by_warps<dq_shape<by_warp, 128, 4, 2, 32, 2, 2>>,
+                               small<dq_shape<by_warp, 128, 4, 2, 32, 1, 2>>>(c, f);
+    return first_that_fits<EXTRA, T, dq_shape<by_warp, 256, 8, 1, 32, 2, 1>,
+                           small<dq_shape<by_warp, 256, 4, 1, 32, 1, 2>>>(c, f);
 }
 
 template <typename T> bool tile_launch_dq(const struct tr_call *c, const bwd_call<T> &f)

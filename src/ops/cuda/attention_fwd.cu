@@ -8,11 +8,12 @@
 #include "ops/cuda/attention_dropout.cuh"
 #include "ops/cuda/attention_launch.cuh"
 
-template <int D_, int WARPS_, int MT_, int BN_, int STAGES_, int BLOCKS_> struct fwd_shape {
+template <template <int> class E_, int D_, int WARPS_, int MT_, int BN_, int STAGES_, int BLOCKS_> struct fwd_shape {
+    using E = E_<D_>;
     static constexpr int D = D_, WARPS = WARPS_, MT = MT_, BN = BN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
-    static constexpr bool IS_SMALL = false;
+    static constexpr bool IS_FIRST = true;
     static constexpr int BM = WARPS * MT * 16, THREADS = WARPS * 32;
-    static constexpr uint32_t KEYS = BN * (D + 8) * 2, STAGE = 2 * KEYS, SHARED = BM * (D + 8) * 2 + STAGES * STAGE;
+    static constexpr uint32_t KEYS = E::bytes(BN), STAGE = 2 * KEYS, SHARED = E::bytes(BM) + STAGES * STAGE;
 };
 
 template <typename T> struct fwd_call {
@@ -153,16 +154,17 @@ __device__ inline void store_rows(const fwd_call<T> &f, float (&o)[MT][NO][4], c
 
 template <typename T, typename S, int EXTRA> __device__ inline void tile_forward_body(const fwd_call<T> &f)
 {
-    extern __shared__ __align__(16) char memory[];
+    extern __shared__ __align__(1024) char memory[];
     const tile_call<T> &t = f.t;
+    using E = typename S::E;
     constexpr int BM = S::BM, BN = S::BN, MT = S::MT, D = S::D;
     /* tiles with the most keys first: late tiles of a row, heads side by side */
     int32_t n_tiles = tr_tiles_of_row(t.row_tokens, BM), n_same = t.n_heads * t.n_rows, x = (int32_t)blockIdx.x;
     int32_t h = x % t.n_heads, row = x % n_same / t.n_heads;
     tr_tile q = tr_tile_at(row, n_tiles - 1 - x / n_same, t.row_tokens, BM);
     int64_t kv = (int64_t)(h / t.group) * t.d;
-    uint32_t q_at = shared_at(memory), kv_at = q_at + tile<D>::bytes(BM);
-    copy_tile<D, BM, S::THREADS>(q_at, t.q.at(q.first, (int64_t)h * t.d), t.q.ld, q.end - q.first, t.d);
+    uint32_t q_at = shared_at(memory), kv_at = q_at + E::bytes(BM);
+    copy_tile<E, BM, S::THREADS, MT>(q_at, t.q.at(q.first, (int64_t)h * t.d), t.q.ld, q.end - q.first, t.d);
     tr_seen seen = seen_by_rows(t, q.first, q.end).some;
     int32_t first = seen.first, end = seen.end;
     if (EXTRA == DROPPED && t.threshold && first < end && first > 0) /* so that lanes may share draws */
@@ -171,8 +173,8 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_forward
     auto copy_keys = [&](int32_t b) {
         int32_t j = first + b * BN;
         uint32_t to = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
-        copy_tile<D, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
-        copy_tile<D, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
+        copy_tile<E, BN, S::THREADS>(to, t.k.at(j, kv), t.k.ld, end - j, t.d);
+        copy_tile<E, BN, S::THREADS>(to + S::KEYS, t.v.at(j, kv), t.v.ld, end - j, t.d);
     };
     if (n_blocks > 0)
         copy_keys(0);
@@ -192,9 +194,9 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_forward
         }
     float o[MT][D / 8][4];
     clear(o);
-    q_at += tile<D>::bytes(warp * MT * 16);
-    int32_t own = q.first + warp * MT * 16;
-    seen_rows warp_sees = seen_by_rows(t, own, tr_seen_min(own + MT * 16, q.end));
+    q_at += E::template own_rows<MT>(warp);
+    int32_t own = q.first + warp / E::WARPS * E::WARPS * MT * 16; /* of those who compute together */
+    seen_rows own_see = seen_by_rows(t, own, tr_seen_min(own + E::WARPS * MT * 16, q.end));
     for (int32_t b = 0; b < n_blocks; b++) {
         int32_t j = first + b * BN;
         if (S::STAGES == 1 && b > 0) {
@@ -202,22 +204,24 @@ template <typename T, typename S, int EXTRA> __device__ inline void tile_forward
             copy_keys(b);
         }
         copies_end();
+        E::see_copies();
         __syncthreads();
         if (S::STAGES > 1 && b + 1 < n_blocks)
             copy_keys(b + 1);
-        if (j >= warp_sees.some.end || j + BN <= warp_sees.some.first) /* keys that only other warps see */
+        if (j >= own_see.some.end || j + BN <= own_see.some.first) /* keys that only other warps see */
             continue;
         uint32_t k_at = kv_at + (uint32_t)(b % S::STAGES) * S::STAGE;
         float s[MT][BN / 8][4];
-        clear(s);
-        product_of_rows<T, D>(s, q_at, k_at);
+        E::template of_rows<T, BM>(s, q_at, k_at);
+        E::wait();
         float factor = cap_scores<EXTRA>(t, s);
-        if (j < warp_sees.every.first || j + BN > warp_sees.every.end)
+        if (j < own_see.every.first || j + BN > own_see.every.end)
             mask_keys(t, s, r, i, j);
         softmax_step(s, o, r, factor);
         if (EXTRA == DROPPED && t.threshold)
             drop_keys(t, s, drawn, j);
-        product_from_result<T, D>(o, s, k_at + S::KEYS);
+        E::template of_result<T>(o, s, k_at + S::KEYS);
+        E::wait();
     }
     if (f.is_f32)
         store_rows<float>(f, o, r, h, i, q.end);
@@ -247,16 +251,21 @@ template <int EXTRA, typename T> static bool launch(const struct tr_call *c, con
     int d = f.t.d;
     if constexpr (EXTRA == PLAIN) {
         if (d > 64 && d <= 96)
-            return first_that_fits<EXTRA, T, fwd_shape<96, 4, 2, 32, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, fwd_shape<by_warp, 96, 4, 2, 32, 2, 2>>(c, f);
         if (d > 128 && d <= 192)
-            return first_that_fits<EXTRA, T, fwd_shape<192, 8, 1, 64, 2, 1>>(c, f);
+            return first_that_fits<EXTRA, T, fwd_shape<by_warp, 192, 8, 1, 64, 2, 1>>(c, f);
     }
     if constexpr (EXTRA != CAPPED)
         if (d <= 64)
-            return first_that_fits<EXTRA, T, fwd_shape<64, 4, 2, 64, 2, 2>>(c, f);
+            return first_that_fits<EXTRA, T, fwd_shape<by_group, 64, 4, 2, 64, 2, 2>,
+                                   small<fwd_shape<by_warp, 64, 4, 2, 64, 2, 2>>>(c, f);
+    if constexpr (EXTRA == DROPPED) /* two fragments of a warp share a draw, for which a group has too few registers */
+        if (d <= 128)
+            return first_that_fits<EXTRA, T, fwd_shape<by_warp, 128, 4, 2, 32, 2, 2>>(c, f);
     if (d <= 128)
-        return first_that_fits<EXTRA, T, fwd_shape<128, 4, 2, 32, 2, 2>>(c, f);
-    return first_that_fits<EXTRA, T, fwd_shape<256, 8, 1, 32, 2, 1>>(c, f);
+        return first_that_fits<EXTRA, T, fwd_shape<by_group, 128, 8, 1, 128, 2, 1>,
+                               small<fwd_shape<by_warp, 128, 4, 2, 32, 2, 2>>>(c, f);
+    return first_that_fits<EXTRA, T, fwd_shape<by_warp, 256, 8, 1, 32, 2, 1>>(c, f);
 }
 
 template <typename T> static bool forward(const struct tr_call *c)

@@ -16,30 +16,36 @@ constexpr uint32_t tile_shared(int d)
     return d <= 128 ? 99u << 10 : 163u << 10;
 }
 
-/* A shape for GPUs whose shared memory the shape before it does not fit. */
+/* Shapes for GPUs on which the one before them does not run: without products of warpgroups, or with too little shared
+ * memory. A GPU of 9.0 runs the first of a list. */
+template <typename S> struct by_warps : S {
+    static constexpr bool IS_FIRST = false;
+};
 template <typename S> struct small : S {
-    static constexpr bool IS_SMALL = true;
+    static constexpr bool IS_FIRST = false;
     static_assert(S::SHARED <= tile_shared(S::D), "it fits the GPUs that tile_shared promises");
 };
 
-/* Does a GPU for which this code is compiled ever run the shape? Code for 9.0 alone needs no small ones, code for 8.x
- * no large ones; code that is translated later needs all. */
+/* Does a GPU for which this code is compiled ever run the shape? Code for 9.0 alone needs the first of a list, code for
+ * 8.x no large ones; code that is translated later needs all but products of warpgroups. */
 template <typename S> __device__ constexpr bool is_of_this_gpu()
 {
 #if defined __CUDA_ARCH_FEAT_SM90_ALL
-    return !S::IS_SMALL;
+    return S::IS_FIRST;
 #elif defined __CUDA_ARCH__ && __CUDA_ARCH__ < 900
-    return S::SHARED <= 163u << 10;
+    return !S::E::IS_GROUP && S::SHARED <= 163u << 10;
+#elif defined __CUDA_ARCH__
+    return !S::E::IS_GROUP;
 #else
     return true;
 #endif
 }
 
-/* Starts a kernel; false: the GPU has too little shared memory for the shape. */
+/* Starts a kernel; false: the GPU does not run the shape. */
 template <typename S, typename F>
 static bool tile_launch(const struct tr_call *c, void (*kernel)(F), const F &f, int64_t n_blocks)
 {
-    if (S::SHARED > shared_of_gpu())
+    if (S::SHARED > shared_of_gpu() || (S::E::IS_GROUP && generation_of_gpu() != 9))
         return false;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::SHARED);
     start(c, kernel, (unsigned)n_blocks, S::THREADS, S::SHARED, f);

@@ -183,6 +183,13 @@ static inline uint32_t shared_of_gpu()
     (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     return (uint32_t)bytes;
 }
+static inline int generation_of_gpu() /* the whole part of its compute capability */
+{
+    int device = 0, major = 0;
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major;
+}
 static inline float factor_of(const struct tr_call *c) /* attr.scale: 0 = 1 */
 {
     return c->attr.scale == 0.0f ? 1.0f : c->attr.scale;

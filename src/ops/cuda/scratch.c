@@ -32,7 +32,7 @@ bool tr_cuda_cudnn_covers(const struct tr_call *c)
     bool has_room = is_forward(c) || a->any_order ||
                     scores_bytes(c, row_tokens(c), a->n_heads_q / a->n_heads_kv) <= TR_CUDA_SCORES_MOST;
     return is_half && !is_narrow && has_room && a->softcap == 0.0f && a->dropout_p == 0.0f && a->head_dim % 8 == 0 &&
-           a->head_dim <= 128;
+           a->head_dim <= 256;
 }
 
 static struct tr_cuda_chunk whole(const struct tr_call *c)

@@ -105,4 +105,77 @@ static inline void named_barrier(int barrier, int n_threads)
     emulate_barrier(barrier, n_threads, false);
 }
 
+/* ---- products of a warpgroup: operands in shared memory are found by what their descriptor says ---- */
+
+static inline uint64_t group_rows(uint32_t at)
+{
+    return (uint64_t)(at >> 4 & 0x3fff) | 1ull << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+static inline uint64_t group_columns(uint32_t at, uint32_t panel)
+{
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+static inline void group_sees_copies()
+{
+}
+static inline void group_begin()
+{
+}
+static inline void group_commit()
+{
+}
+template <int N> static inline void group_wait()
+{
+}
+
+/* Element (x, k) of an operand; x: row of a left factor or column of a right one, k: along the summed dimension. */
+template <typename T> static float emulated_element(uint64_t of, bool is_turned, int x, int k)
+{
+    uint32_t leading = (uint32_t)(of >> 16 & 0x3fff) << 4, stride = (uint32_t)(of >> 32 & 0x3fff) << 4;
+    uint32_t at = (uint32_t)(of & 0x3fff) << 4;
+    at += is_turned ? (uint32_t)(x / 64) * leading + (uint32_t)(k / 8) * stride + (uint32_t)(k % 8 * 128 + x % 64 * 2)
+                    : (uint32_t)(x / 8) * stride + (uint32_t)(x % 8 * 128 + k * 2);
+    at ^= at >> 3 & 0x70; /* pieces of 16 bytes change places within 1024 bytes */
+    T y;
+    memcpy(&y.bits, emulate_shared(at, 2), 2);
+    return to_f32(y);
+}
+struct emulated_group {
+    float (*c)[4];
+    const uint32_t *a; /* NULL: in shared memory */
+    uint64_t a_at, b_at;
+    int n;
+    bool adds, is_turned;
+};
+/* One warp's rows. */
+template <typename T> static void emulate_group(void *const lanes[32])
+{
+    const emulated_group *one = (const emulated_group *)lanes[0];
+    int warp = (int)threadIdx.x / 32 % 4;
+    for (int row = 0; row < 16; row++)
+        for (int col = 0; col < one->n; col++) {
+            float sum = 0;
+            for (int k = 0; k < 16; k++) {
+                const emulated_group *from = (const emulated_group *)lanes[row % 8 * 4 + k % 8 / 2];
+                float a = from->a ? emulated_half<T>(from->a[row / 8 + k / 8 * 2], k % 2)
+                                  : emulated_element<T>(one->a_at, false, warp * 16 + row, k);
+                sum += a * emulated_element<T>(one->b_at, one->is_turned, col, k);
+            }
+            const emulated_group *to = (const emulated_group *)lanes[row % 8 * 4 + col % 8 / 2];
+            float *c = &to->c[col / 8][row / 8 * 2 + col % 2];
+            *c = (to->adds ? *c : 0.0f) + sum;
+        }
+}
+template <typename T, bool IS_TURNED, int NT>
+static inline void group_mma(float (&c)[NT][4], const uint32_t (&a)[4], uint64_t b, bool adds)
+{
+    emulated_group m = { c, a, 0, b, NT * 8, adds, IS_TURNED };
+    emulate_warp(&m, emulate_group<T>);
+}
+template <typename T, int NT> static inline void group_mma(float (&c)[NT][4], uint64_t a, uint64_t b, bool adds)
+{
+    emulated_group m = { c, NULL, a, b, NT * 8, adds, false };
+    emulate_warp(&m, emulate_group<T>);
+}
+
 #endif
