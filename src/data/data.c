@@ -175,7 +175,8 @@ enum tr_status tr_data_add(struct tr_data *d, struct tr_tokenize *t, const struc
 
 /* ---- groups ---- */
 
-/* The rows have one keyed order, and the last of them are held out. Both sides of a split use the same order. */
+/* The rows have one keyed order, and the last of them are held out. Both sides of a split have the same rows: they are
+ * packed in the same keyed order, although those that are held out are read as they lie. */
 static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_options *o)
 {
     uint64_t n_held = (uint64_t)ceil((double)g->n_all * o->held_out);
@@ -290,7 +291,8 @@ static enum tr_status sum_up(struct tr_data *d)
 {
     enum tr_status st = TR_OK;
     struct tr_hasher *h = NULL;
-    uint64_t shape[4] = { (uint64_t)d->row_tokens, d->shuffle, d->shuffle ? d->seed : 0, way_of_long(d) };
+    bool has_seed = d->shuffle || (d->n_groups > 0 && d->groups[0].is_split); /* samples depend on it */
+    uint64_t shape[4] = { (uint64_t)d->row_tokens, d->shuffle, has_seed ? d->seed : 0, way_of_long(d) };
     TR_TRY(tr_hasher_open(&h));
     tr_hasher_add(h, shape, sizeof shape);
     for (size_t i = 0; i < d->n_groups; i++) {

@@ -155,7 +155,7 @@ enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const 
     TR_TRY(tr_pack_init(&p->pack, o->row_tokens, p->first_doc[n]));
     for (size_t i = 0; i < n; i++)
         TR_TRY(plan_shard(p, i, o->how_long));
-    TR_TRY(tr_pack_finish(&p->pack, how, o->shuffle, seed));
+    TR_TRY(tr_pack_finish(&p->pack, how, o->shuffle || o->held_out > 0, seed));
     p->n_rows = p->pack.n_rows;
     p->n_row_tokens = p->pack.n_row_tokens;
 out:
