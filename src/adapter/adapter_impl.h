@@ -84,6 +84,5 @@ enum tr_status tr_adapter_read_ints(const cJSON *v, const char *key, int64_t **o
 /* ---- target.c ---- */
 
 bool tr_adapter_is_saved(const struct tr_adapter *a, const char *name);
-bool tr_adapter_ends_with(const char *name, const char *part); /* name is part, or ends with "." part */
 
 #endif

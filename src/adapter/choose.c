@@ -101,7 +101,7 @@ static bool is_a_module(const struct module_list *l, const char *name, bool is_s
     bool is_there = false;
     for (size_t k = 0; k < l->n && !is_there; k++)
         is_there = is_saved ? tr_adapter_is_saved(&one, l->module[k].target.module)
-                            : tr_adapter_ends_with(l->module[k].target.module, name);
+                            : tr_module_ends_with(l->module[k].target.module, name);
     return is_there;
 }
 
@@ -192,7 +192,7 @@ static const char *nearest_target(const char *text, const struct tr_adapter_choi
     const char *best = NULL, *both[2];
     for (size_t k = 0; k < c->n; k++) {
         const char *leaf = last_parts(c->module[k].target.module, 1);
-        if (tr_adapter_ends_with(c->module[k].target.module, text))
+        if (tr_module_ends_with(c->module[k].target.module, text))
             return NULL;
         if (!c->module[k].target.is_target)
             continue;

@@ -140,11 +140,11 @@ static bool is_other_suffix(const struct module_list *l, const struct tr_words *
 {
     for (size_t i = 0; i < l->n + l->n_other; i++) {
         const char *name = i < l->n ? l->module[i].target.module : l->other[i - l->n];
-        if (!tr_adapter_ends_with(name, suffix))
+        if (!tr_module_ends_with(name, suffix))
             continue;
         bool is_target = false;
         for (size_t k = 0; k < target->n && !is_target; k++)
-            is_target = tr_adapter_ends_with(name, target->item[k]);
+            is_target = tr_module_ends_with(name, target->item[k]);
         if (!is_target)
             return true;
     }
@@ -159,7 +159,7 @@ static bool has_word(const char *const *item, size_t n, const char *text)
 static bool is_covered(const char *const *item, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(name, item[i]) != 0 && tr_adapter_ends_with(name, item[i]))
+        if (strcmp(name, item[i]) != 0 && tr_module_ends_with(name, item[i]))
             return true;
     return false;
 }

@@ -11,16 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool tr_adapter_ends_with(const char *name, const char *part)
-{
-    size_t n = strlen(name), n_part = strlen(part);
-    return n_part <= n && strcmp(name + n - n_part, part) == 0 && (n == n_part || name[n - n_part - 1] == '.');
-}
-
 static bool in_list(const struct tr_words *list, const char *name)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (tr_adapter_ends_with(name, list->item[i]))
+        if (tr_module_ends_with(name, list->item[i]))
             return true;
     return false;
 }

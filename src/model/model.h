@@ -100,6 +100,7 @@ static inline const struct tr_arch *tr_arch_text(const struct tr_arch *a) /* the
     return a->wrapper ? a->wrapper->text : a;
 }
 void tr_arch_list(struct tr_str *out);
+bool tr_module_ends_with(const char *name, const char *part); /* name is part, or ends with "." part */
 /* Does any family have a linear or a table of this name? "gate_proj", "mlp.gate_proj", "model.layers.0.mlp.gate_proj"
  */
 bool tr_arch_has_module(const char *name);

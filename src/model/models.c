@@ -26,7 +26,7 @@ void tr_arch_list(struct tr_str *out)
         tr_str_addf(out, "%s%s", i ? " " : "", archs[i]->model_type);
 }
 
-static bool ends_with(const char *name, const char *part)
+bool tr_module_ends_with(const char *name, const char *part)
 {
     size_t n = strlen(name), n_part = strlen(part);
     return n_part <= n && strcmp(name + n - n_part, part) == 0 && (n == n_part || name[n - n_part - 1] == '.');
@@ -39,7 +39,7 @@ bool tr_arch_has_module(const char *name)
         for (size_t k = 0; k < archs[i]->n_rules; k++) {
             const char *rule = archs[i]->rules[k].name, *base = archs[i]->base_prefix;
             const char *own = strncmp(rule, base, strlen(base)) == 0 ? rule + strlen(base) : rule;
-            if (ends_with(rule, name) || ends_with(name, own))
+            if (tr_module_ends_with(rule, name) || tr_module_ends_with(name, own))
                 return true;
         }
     return false;
