@@ -406,6 +406,18 @@ void tr_loader_check(struct loader *l)
     if (c->eval_data.n > 0 && c->eval_split > 0)
         tr_loader_error(l, "eval_split %g holds rows out that eval_data leaves unused; give one of them",
                         c->eval_split);
+    bool is_sequential = c->train_sampling_strategy == TR_SAMPLING_SEQUENTIAL;
+    if (is_sequential && c->packing == TR_PACKING_BESTFIT)
+        tr_loader_error(l, "packing bestfit orders records by their length, and train_sampling_strategy is sequential; "
+                           "use packing none or stream");
+    if (is_sequential && c->eval_split > 0)
+        tr_loader_error(l,
+                        "eval_split draws rows at random, and train_sampling_strategy is sequential; name other data "
+                        "with eval_data");
+    if (is_sequential && c->streaming == TR_STREAMING_ON)
+        tr_loader_error(l,
+                        "streaming true reads files in turns, and train_sampling_strategy is sequential; use streaming "
+                        "false");
     if (c->streaming == TR_STREAMING_ON && c->verb == TR_VERB_TRAIN &&
         (c->max_steps < 1 || c->eval_strategy == TR_WHEN_EPOCH || c->save_strategy == TR_WHEN_EPOCH))
         tr_loader_error(l,

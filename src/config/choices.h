@@ -104,6 +104,7 @@ enum tr_data_format {
 };
 enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETION, TR_TRAIN_ON_ALL };
 enum tr_streaming { TR_STREAMING_AUTO, TR_STREAMING_ON, TR_STREAMING_OFF };
+enum tr_sampling { TR_SAMPLING_RANDOM, TR_SAMPLING_SEQUENTIAL };
 enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT, TR_PACKING_NONE };
 enum tr_long_documents {
     TR_DOCUMENTS_FIT,

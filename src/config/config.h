@@ -85,6 +85,7 @@ struct tr_config {
     enum tr_packing_choice packing;
     enum tr_long_documents long_documents;
     enum tr_streaming streaming;
+    enum tr_sampling train_sampling_strategy;
     enum tr_data_proof_choice data_proof;
     int64_t max_skipped;
     int64_t max_samples, max_eval_samples; /* records of a source; 0: all */

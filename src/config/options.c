@@ -182,6 +182,9 @@ static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT 
 static const struct choice streamings[] = {
     { "auto", TR_STREAMING_AUTO }, { "true", TR_STREAMING_ON }, { "false", TR_STREAMING_OFF }, { NULL, 0 }
 };
+static const struct choice samplings[] = { { "random", TR_SAMPLING_RANDOM },
+                                           { "sequential", TR_SAMPLING_SEQUENTIAL },
+                                           { NULL, 0 } };
 static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
                                           { "stream", TR_PACKING_STREAM },
                                           { "bestfit", TR_PACKING_BESTFIT },
@@ -372,6 +375,7 @@ const struct option tr_options[] = {
     CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
     FLAG(loss_weights, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(BENCH), "tokens, messages and segments have the weights in the loss that their records give them, not only 0 and 1", false),
     CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
+    CHOICE(train_sampling_strategy, "data", "", RUN | VERB(DATA), "random", samplings, "order of the rows of training; sequential = as the records lie in the data"),
     CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "fit", longs, "packed records that are longer than a row: fit cuts the ends of prompt and answer, split continues them in further rows, cut keeps the first row, drop leaves them out, refuse ends; with fit, text without prompts is split"),
     CHOICE(streaming, "data", "dataset_streaming", RUN | VERB(DATA), "auto", streamings, "train while text is still tokenised, block after block; auto = for at least 1 GiB of data with max_steps; false = all before step 0, shuffled as one"),
     INT(max_skipped, "data", "", RUN | VERB(EVAL) | VERB(DATA), "1000", 0, 1e15, "number of unreadable records that are skipped; with more, the run is refused"),

@@ -74,7 +74,9 @@ static enum tr_packing packing_of(const struct tr_data_options *o, const struct 
 {
     if (o->packing != TR_PACK_AUTO)
         return o->packing;
-    return tr_shard_get_info(s)->keeps_whole ? TR_PACK_BESTFIT : TR_PACK_STREAM;
+    if (!tr_shard_get_info(s)->keeps_whole)
+        return TR_PACK_STREAM;
+    return o->in_order ? TR_PACK_NONE : TR_PACK_BESTFIT;
 }
 
 static enum tr_status check_answers(const struct tr_data_options *o, const struct tr_shard_info *info, const char *path)

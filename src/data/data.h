@@ -27,6 +27,7 @@ struct tr_data_options {
     int64_t row_tokens;      /* T */
     uint64_t seed;           /* of the shuffle */
     bool shuffle;            /* false: rows in order, every epoch */
+    bool in_order;           /* and records are not packed by their length, unless packing says so */
     int64_t vocab_size;      /* of the model; ids at or above it are refused at open */
     const double *weights;   /* one for each path; NULL or all 1: every row once in each epoch */
     const char *const *maps; /* one for each path: how its records are read (map.h); NULL: by the usual names */

@@ -332,7 +332,8 @@ static const struct import_row rows[] = {
     { .key = "sample_packing", .value = "true auto", TAKEN, .sets = "packing=bestfit" },
     { .key = "sample_packing", .value = "@off", TAKEN, .sets = "packing=none" },
     { .key = "sample_packing max_packed_sequence_len pretraining_dataset", .value = "@absent", TAKEN, .sets = "packing=none", .when = "pretraining_dataset[].path=@absent", .why = "axolotl's default: one record a row" },
-    { .key = "sample_packing_sequentially curriculum_sampling", .value = "@on", DIFFERS, .why = "the order is random" },
+    { .key = "curriculum_sampling", .value = "@on", TAKEN, .sets = "train_sampling_strategy=sequential" },
+    { .key = "sample_packing_sequentially", .value = "@on", DIFFERS, .why = "records of a row are those that fill it; train_sampling_strategy sequential with packing none keeps their order" },
     IDLE("eval_sample_packing pad_to_sequence_len sample_packing_* multipack_real_batches batch_flattening", "rows have one length; what is left is not computed with"),
 
     SAME("micro_batch_size", "per_device_train_batch_size"),

@@ -197,7 +197,7 @@ static const struct import_row rows[] = {
     { .key = "push_to_hub", .value = "@on", DIFFERS, .why = "nothing is uploaded: hf upload NAME OUTPUT does it" },
     IDLE("push_to_hub hub_* push_to_hub_*", "nothing is uploaded: hf upload NAME OUTPUT does it"),
     { .key = "group_by_length", .value = "@on", DIFFERS, .why = "the order is random; records are packed, so nothing is padded" },
-    { .key = "train_sampling_strategy", .value = "random", DECIDED, .why = "the order is random" },
+    { .key = "train_sampling_strategy", .value = "random sequential", TAKEN, .sets = "train_sampling_strategy" },
     { .key = "train_sampling_strategy", DIFFERS, .why = "the order is random; records are packed, so nothing is padded" },
     { .key = "average_tokens_across_devices", .value = "@on", DECIDED, .why = "the loss is the mean over the tokens of all ranks" },
     { .key = "average_tokens_across_devices", .value = "@off", DIFFERS, .why = "the loss is the mean over the tokens of all ranks" },

@@ -373,7 +373,7 @@ static const struct import_row rows[] = {
     NOT_ON("use_galore use_apollo use_badam use_adam_mini use_llama_pro use_eaft_loss use_asft_loss use_hyper_parallel mixture_of_depths shift_attn use_kt", "there is nothing like it here"),
     IDLE("galore_* apollo_* badam_* asft_* kt_* kt_config.* eaft_*", "without its switch it has no effect"),
     IDLE("plot_loss compute_accuracy include_effective_tokens_per_second flash_attn enable_liger_kernel use_unsloth use_unsloth_gc upcast_layernorm upcast_lmhead_output use_reentrant_gc use_v1_kernels infer_backend infer_dtype sample_backend print_param_status disable_shuffling use_swanlab swanlab_* ray_* master_addr master_port placement_strategy resources_per_worker resources_per_worker.* use_ray moe_aux_loss_coef", "there is nothing to choose"),
-    { .key = "disable_shuffling", .value = "@on", DIFFERS, .why = "the order is random" },
+    { .key = "disable_shuffling", .value = "@on", TAKEN, .sets = "train_sampling_strategy=sequential" },
     { .key = "train_from_scratch", .value = "@on", TAKEN, .sets = "from_scratch=true" },
     { .key = "split_special_tokens", .value = "@on", CANNOT, .why = "names of special tokens in a text are those tokens" },
     NOT_ON("block_diag_attn use_mca hyper_parallel_args", "there is nothing like it here"),

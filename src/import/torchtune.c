@@ -252,7 +252,7 @@ static const struct import_row rows[] = {
     { .key = "max_steps_per_epoch", TAKEN, .sets = "max_steps", .convert = steps_of_epochs },
     SAME("seed", "seed"),
     { .key = "shuffle", .value = "@on", DECIDED, .why = "the order is random" },
-    { .key = "shuffle", .value = "@off", DIFFERS, .why = "the order is random" },
+    { .key = "shuffle", .value = "@off", TAKEN, .sets = "train_sampling_strategy=sequential" },
 
     { .key = "optimizer._component_", .value = "*.PagedAdamW8bit", TAKEN, .sets = "optim=adamw_8bit" PAGED },
     { .key = "optimizer._component_", .value = "*.PagedAdamW", TAKEN, .sets = "optim=adamw" PAGED },

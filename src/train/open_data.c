@@ -34,8 +34,8 @@ static_assert((int)TR_FORMAT_COUNT == (int)TR_SHAPE_COUNT && (int)TR_FORMAT_TOKE
 /* May rows be read before all text is tokenised? Their number is not known then. */
 static bool may_stream(const struct tr_config *c)
 {
-    return c->max_steps > 0 && !(c->eval_split > 0) && c->task == TR_TASK_SFT && c->eval_strategy != TR_WHEN_EPOCH &&
-           c->save_strategy != TR_WHEN_EPOCH;
+    return c->max_steps > 0 && c->train_sampling_strategy == TR_SAMPLING_RANDOM && !(c->eval_split > 0) &&
+           c->task == TR_TASK_SFT && c->eval_strategy != TR_WHEN_EPOCH && c->save_strategy != TR_WHEN_EPOCH;
 }
 
 static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
@@ -44,10 +44,12 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
     enum { LARGE_BYTES = 1 << 30 };
     const struct tr_model *m = s->model ? s->model : s->eval_model;
     bool is_asked = cfg->streaming == TR_STREAMING_ON;
+    bool is_sequential = cfg->train_sampling_strategy == TR_SAMPLING_SEQUENTIAL;
     return (struct tr_data_options){
         .row_tokens = s->sequence_length,
         .seed = (uint64_t)cfg->data_seed,
-        .shuffle = is_training,
+        .shuffle = is_training && !is_sequential,
+        .in_order = is_training && is_sequential,
         .vocab_size = m->hp.vocab,
         .shape = (enum tr_shape)cfg->data_format,
         .text_key = cfg->text_key,

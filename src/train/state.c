@@ -19,6 +19,7 @@ enum tr_status tr_state_new(struct tr_run_state *s)
 static const char *const input_options[] = { "train_batch_size",
                                              "seed",
                                              "data_seed",
+                                             "train_sampling_strategy",
                                              "optim",
                                              "learning_rate",
                                              "weight_decay",
