@@ -485,6 +485,8 @@ static const struct import_row rows[] = {
     SAME("dpo_label_smoothing", "label_smoothing"),
     SAME("dpo_ld_alpha", "ld_alpha"),
     { .key = "dpo_use_weighting", .value = "@on", TAKEN, .sets = "use_weighting=true" },
+    { .key = "dpo_norm_loss", .value = "@on", TAKEN, .sets = "loss_type=sigmoid_norm", .when = "rl=dpo;dpo_loss_type=@absent", .why = "log-probabilities of answers are means of their tokens" },
+    { .key = "dpo_norm_loss", .value = "@on", DECIDED, .when = "rl=ipo", .why = "ipo reads means of tokens" },
     NOT_ON("dpo_norm_loss", "this loss has no such part here"),
     IDLE("dpo_use_logits_to_keep dpo_generate_during_eval dpo_padding_free dpo_use_liger_kernel precompute_ref_log_probs max_prompt_len", "decided by the run"),
     SAME("orpo_alpha", "beta"),

@@ -340,6 +340,8 @@ test_datasets:
     ("axolotl simpo", {"a.yaml": AX + "rl: simpo\nsimpo_gamma: 0.7\n"}, without(AX_OUT, task="simpo", simpo_gamma=0.7, beta=0.1, rpo_alpha=1), [], [], []),
     ("axolotl simpo, all of it", {"a.yaml": AX + "rl: simpo\nsimpo_gamma: 0.7\nrl_beta: 2.5\ncpo_alpha: 0.2\n"},
      without(AX_OUT, task="simpo", simpo_gamma=0.7, beta=2.5, rpo_alpha=0.2), [], [], []),
+    ("weights of axolotl's pairs", {"a.yaml": AX + "rl: dpo\ndpo_norm_loss: true\ndpo_use_weighting: true\ndpo_ld_alpha: 0.3\ncurriculum_sampling: true\n"},
+     without(AX_OUT, task="dpo", loss_type="sigmoid_norm", use_weighting=True, ld_alpha=0.3, train_sampling_strategy="sequential"), [], [], []),
     ("axolotl dpo", {"a.yaml": AX + "rl: dpo\nrpo_alpha: 0.3\ntrl:\n  beta: 0.3\n"}, without(AX_OUT, task="dpo", rpo_alpha=0.3, beta=0.3), [], [], []),
     ("axolotl says otherwise", {"a.yaml": AX.replace("chat_template", "completion") + "adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\n"
                                           "save_total_limit: 2\nsave_strategy: \"no\"\n"},
