@@ -24,11 +24,17 @@ struct losses {
     uint32_t *weight; /* in units */
 };
 
-/* OpenAI's mark of a message: with weight 0 it has no loss, with 1 it has that of its role, with another one that much
- * of it. */
-static enum tr_status read_weight(const struct tr_record_rules *r, cJSON *message, int8_t *has_loss, uint32_t *out)
+/* OpenAI's mark of a message, or LLaMA-Factory's. */
+static cJSON *weight_of(const cJSON *message)
 {
     cJSON *weight = cJSON_GetObjectItemCaseSensitive(message, "weight");
+    return weight ? weight : cJSON_GetObjectItemCaseSensitive(message, "loss_weight");
+}
+
+/* With weight 0 a message has no loss, with 1 it has that of its role, with another one that much of it. */
+static enum tr_status read_weight(const struct tr_record_rules *r, cJSON *message, int8_t *has_loss, uint32_t *out)
+{
+    cJSON *weight = weight_of(message);
     *out = TR_WEIGHT_ONE;
     if (!weight)
         return TR_OK;
@@ -46,7 +52,7 @@ static bool has_weights(const cJSON *messages)
     const cJSON *m;
     cJSON_ArrayForEach(m, messages)
     {
-        if (cJSON_GetObjectItemCaseSensitive(m, "weight"))
+        if (weight_of(m))
             return true;
     }
     return false;
@@ -140,6 +146,7 @@ static enum tr_status encode(const struct tr_record_rules *r, const cJSON *recor
     drop_nulls(tools);
     TR_TRY(find_losses(r, messages, &losses));
     what.tools = tools;
+    TR_TRY(tr_chat_read_parts(r->chat, &what, messages));
     what.has_loss = losses.has_loss;
     TR_TRY(tr_chat_encode(r->chat, r->tokenizer, &what, r->mask, &doc->ids, &doc->mask));
     TR_TRY(r->reads_weights ? weigh(r, &what, &losses, first, doc) : TR_OK);

@@ -247,8 +247,8 @@ out:
 
 enum tr_status tr_encode_pair(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
-    static const char *const names[2][3] = { { "chosen", "chosen_response", NULL },
-                                             { "rejected", "rejected_response", NULL } };
+    static const char *const names[2][4] = { { "chosen", "chosen_response", "chosen_messages", NULL },
+                                             { "rejected", "rejected_response", "rejected_messages", NULL } };
     static const char *const prompts[] = { "prompt", NULL };
     static const char *const columns[] = { "instruction", "question", "conversations", "messages", "input", NULL };
     const cJSON *answer[2], *prompt = tr_pair_member(record, prompts);

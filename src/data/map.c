@@ -266,7 +266,8 @@ static enum tr_status add_system(const struct tr_source_map *m, const cJSON *rec
 enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
 {
     enum { FIRST_ANSWER = 2 };
-    static const char *const lists[] = { "messages", "prompt", "completion", "chosen", "rejected" };
+    static const char *const lists[] = { "messages", "prompt",          "completion",       "chosen",
+                                         "rejected", "chosen_messages", "rejected_messages" };
     cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
     if (m->columns)
         TR_PASS(rename_members(record, m->columns));

@@ -30,13 +30,13 @@ void tr_doc_release(struct tr_doc *doc);
 enum tr_shape_chat { TR_CHAT_NOT_USED, TR_CHAT_IF_THERE, TR_CHAT_REQUIRED };
 
 struct tr_shape_row {
-    const char *keys[2];    /* members that a record of this shape has */
-    const char *or_keys[2]; /* or these, where the shape has other names too */
-    bool are_lists;         /* these members are lists, else anything */
-    bool is_text;           /* all tokens are targets: no mask, and documents become one stream */
-    bool is_ids;            /* needs no tokenizer */
-    bool is_pair;           /* documents are two answers to one prompt */
-    bool is_labelled;       /* documents are one answer, and the mask of their first token says whether it is good */
+    const char *keys[2];       /* members that a record of this shape has */
+    const char *or_keys[2][2]; /* or these, where the shape has other names too */
+    bool are_lists;            /* these members are lists, else anything */
+    bool is_text;              /* all tokens are targets: no mask, and documents become one stream */
+    bool is_ids;               /* needs no tokenizer */
+    bool is_pair;              /* documents are two answers to one prompt */
+    bool is_labelled;          /* documents are one answer, and the mask of their first token says whether it is good */
     enum tr_shape_chat chat;
     /* Appends the ids and, but for is_text, a byte of mask for each. The record may be changed. */
     enum tr_status (*encode)(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);

@@ -33,13 +33,14 @@ static const struct tr_shape_row rows[TR_SHAPE_COUNT] = {
                                    .encode = tr_encode_chat_completion },
     [TR_SHAPE_INPUT_OUTPUT] = { .keys = { "segments" }, .are_lists = true, .encode = tr_encode_segments },
     [TR_SHAPE_PREFERENCE] = { .keys = { "chosen", "rejected" },
-                              .or_keys = { "chosen_response", "rejected_response" },
+                              .or_keys = { { "chosen_response", "rejected_response" },
+                                           { "chosen_messages", "rejected_messages" } },
                               .is_pair = true,
                               .chat = TR_CHAT_IF_THERE,
                               .encode = tr_encode_pair },
     /* not among those that are detected: other records have a "label" too, so the task asks for it */
     [TR_SHAPE_LABELLED] = { .keys = { "label" },
-                            .or_keys = { "kto_tag" },
+                            .or_keys = { { "kto_tag" } },
                             .is_labelled = true,
                             .chat = TR_CHAT_IF_THERE,
                             .encode = tr_encode_labelled },
@@ -78,7 +79,10 @@ static bool has_keys(const cJSON *record, const char *const keys[2], bool are_li
 
 static bool holds(const cJSON *record, const struct tr_shape_row *row)
 {
-    return has_keys(record, row->keys, row->are_lists) || has_keys(record, row->or_keys, row->are_lists);
+    bool is_held = has_keys(record, row->keys, row->are_lists);
+    for (size_t i = 0; i < TR_COUNT_OF(row->or_keys); i++)
+        is_held = is_held || has_keys(record, row->or_keys[i], row->are_lists);
+    return is_held;
 }
 
 static enum tr_status refuse(const cJSON *record)

@@ -199,7 +199,7 @@ static enum tr_status cache_key(struct tr_make *m)
         struct tr_hash128 chat;
         TR_TRY(tr_chat_hash(r->chat, &chat));
         tr_hash_hex(chat, hex);
-        tr_str_addf(&s, " chat %s mask %d weights", hex, (int)r->mask);
+        tr_str_addf(&s, " chat %s mask %d weights parts", hex, (int)r->mask);
     } else if (!row->is_text && !row->is_ids) {
         tr_str_addf(&s, " prompts %d", r->mask == TR_MASK_ALL);
     }

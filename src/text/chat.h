@@ -73,6 +73,10 @@ struct tr_conversation {
     size_t n_prompt;        /* the first messages, none of which has a loss */
     const int8_t *has_loss; /* for each message 1, 0, or -1: by its role */
 };
+/* Makes the contents that are lists of parts such that the template writes them: messages, which are those of what,
+ * lose parts with a "value" (LLaMA-Factory) to text, reasoning_content and tool_calls, and texts that the template
+ * would write as a literal become one text. A list that neither gives to read is refused. */
+enum tr_status tr_chat_read_parts(const struct tr_chat *c, const struct tr_conversation *what, cJSON *messages);
 /* Appends ids, and to mask one byte per id: 1 = the token has a loss. Nothing is appended on failure. Some templates
  * write a turn differently once it is history, for example without its reasoning. Such a turn has no loss, because the
  * model never writes it in that form. */

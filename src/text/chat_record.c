@@ -143,16 +143,14 @@ const char *tr_chat_usual_role(const char *name)
     return NULL;
 }
 
-enum tr_status tr_chat_take_call(cJSON *message)
+enum tr_status tr_chat_add_calls(cJSON *message, const char *text)
 {
     enum tr_status st = TR_OK;
-    cJSON *parsed = NULL, *role = cJSON_GetObjectItemCaseSensitive(message, "role");
-    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
-    if (!cJSON_IsString(content))
-        TR_TRY(tr_fail(TR_USAGE, "the content of a function call is not a text"));
-    TR_TRY(tr_chat_parse(content->valuestring, strlen(content->valuestring), "function_call", &parsed));
-    cJSON *list = cJSON_AddArrayToObject(message, "tool_calls");
-    if (!list || !cJSON_SetValuestring(role, "assistant") || !cJSON_SetValuestring(content, ""))
+    cJSON *parsed = NULL, *list = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    TR_TRY(tr_chat_parse(text, strlen(text), "function_call", &parsed));
+    if (!list)
+        list = cJSON_AddArrayToObject(message, "tool_calls");
+    if (!list)
         TR_TRY(no_memory());
     for (const cJSON *c = cJSON_IsArray(parsed) ? parsed->child : parsed; c; c = c->next) {
         cJSON *call = cJSON_CreateObject(), *copy = cJSON_Duplicate(c, true);
@@ -166,6 +164,16 @@ enum tr_status tr_chat_take_call(cJSON *message)
 out:
     cJSON_Delete(parsed);
     return st;
+}
+
+enum tr_status tr_chat_take_call(cJSON *message)
+{
+    cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    if (!cJSON_IsString(content))
+        return tr_fail(TR_USAGE, "the content of a function call is not a text");
+    TR_PASS(tr_chat_add_calls(message, content->valuestring));
+    return cJSON_SetValuestring(role, "assistant") && cJSON_SetValuestring(content, "") ? TR_OK : no_memory();
 }
 
 static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)

@@ -12,6 +12,8 @@ enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages);
 /* What a role is called in messages, by the names of ShareGPT and its kin; "function_call" is one of them. NULL: the
  * name is not known. */
 const char *tr_chat_usual_role(const char *name);
+/* Appends the calls of a JSON text, one or a list of them, to the tool_calls of a message. */
+enum tr_status tr_chat_add_calls(cJSON *message, const char *text);
 /* Makes an assistant turn with tool_calls of a message whose content is a call, or a list of calls, as JSON text. */
 enum tr_status tr_chat_take_call(cJSON *message);
 /* Appends {"role": role, "content": content}. */

@@ -69,6 +69,11 @@ static void columns_become_conversations(void **state)
         "{\"prompt\": \"unused\", \"chosen\": [{\"role\": \"user\", \"content\": \"q\\ni\"}, {\"role\": \"assistant\", "
         "\"content\": \"a\"}], \"rejected\": [{\"role\": \"user\", \"content\": \"q\\ni\"}, {\"role\": \"assistant\", "
         "\"content\": \"b\"}]}\n",
+        "{\"chosen_messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"value\": \"q\\ni\"}], "
+        "\"loss_weight\": 0.0}, {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"value\": \"a\"}], "
+        "\"loss_weight\": 1.0}], \"rejected_messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+        "\"value\": \"q\\ni\"}], \"loss_weight\": 0.0}, {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+        "\"value\": \"b\"}], \"loss_weight\": 1.0}]}\n",
     };
     char want[400];
     struct bench b;
