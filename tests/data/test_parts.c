@@ -75,6 +75,45 @@ static void parts_are_one_text_where_the_template_takes_texts(void **state)
     reads(*state, PRINTS, CHAT("[]", "[" OPENAI("12 m.") "]"), "<user>;<assistant>12 M.;|");
 }
 
+static char *documents_of(struct scratch *s, const char *template, const char *records)
+{
+    struct bench b;
+    struct tr_chat *chat = NULL;
+    bench_init(&b, s);
+    assert_ok(tr_chat_open(TR_SOURCE_DIR "/tests/golden/chat/model", template, &chat));
+    b.options.chat = chat;
+    b.options.row_tokens = 4096;
+    b.options.packing = TR_PACK_NONE;
+    struct tr_data *d = bench_open(&b, put_text(s, "a.jsonl", records));
+    char *out = documents(d, true);
+    tr_data_close(d);
+    tr_chat_close(chat);
+    bench_release(&b);
+    return out;
+}
+
+static void templates_of_models_write_parts_as_the_same_text(void **state)
+{
+#define TEMPLATE(name) TR_SOURCE_DIR "/tests/golden/chat/templates/" name ".jinja"
+    static const char *const templates[] = { TEMPLATE("chatml"),      TEMPLATE("command_r"), TEMPLATE("content_parts"),
+                                             TEMPLATE("deepseek_r1"), TEMPLATE("gemma2"),    TEMPLATE("hermes_tools"),
+                                             TEMPLATE("llama31"),     TEMPLATE("mistral03"), TEMPLATE("phi3"),
+                                             TEMPLATE("qwen25"),      TEMPLATE("qwen3"),     TEMPLATE("smollm2"),
+                                             TEMPLATE("zephyr") };
+    for (size_t i = 0; i < TR_COUNT_OF(templates); i++) {
+        char *want = documents_of(*state, templates[i], CHAT("\"how deep?\"", "\"12 m.\""));
+        char *openai = documents_of(*state, templates[i], CHAT("[" OPENAI("how deep?") "]", "[" OPENAI("12 m.") "]"));
+        char *factory = documents_of(*state, templates[i],
+                                     CHAT("[" FACTORY("how ") ", " FACTORY("deep?") "]", "[" FACTORY("12 m.") "]"));
+        assert_string_equal(openai, want);
+        assert_string_equal(factory, want);
+        assert_non_null(strstr(want, "how deep?"));
+        free(want);
+        free(openai);
+        free(factory);
+    }
+}
+
 static void a_template_that_writes_parts_is_given_parts(void **state)
 {
     reads(*state, WRITES, CHAT("[" OPENAI("how ") ", " OPENAI("deep?") "]", "[" OPENAI("12 m.") "]"),
@@ -135,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(parts_are_one_text_where_the_template_takes_texts),
+        TEST(templates_of_models_write_parts_as_the_same_text),
         TEST(a_template_that_writes_parts_is_given_parts),
         TEST(reasoning_and_calls_of_llama_factory_reach_the_template),
         TEST(a_turn_whose_loss_weight_is_0_has_no_loss),
