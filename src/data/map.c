@@ -268,13 +268,15 @@ enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
     enum { FIRST_ANSWER = 2 };
     static const char *const lists[] = { "messages", "prompt",          "completion",       "chosen",
                                          "rejected", "chosen_messages", "rejected_messages" };
-    cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
     if (m->columns)
         TR_PASS(rename_members(record, m->columns));
     for (size_t i = 0; i < TR_COUNT_OF(lists); i++) {
         cJSON *list = cJSON_GetObjectItemCaseSensitive(record, lists[i]);
-        if (m->shape == TR_SHAPE_SHAREGPT)
+        if (m->shape == TR_SHAPE_SHAREGPT) {
+            if (cJSON_IsArray(list))
+                leave_out(m, list);
             continue;
+        }
         if (i >= FIRST_ANSWER && cJSON_IsObject(list)) /* an answer that is one message */
             TR_PASS(apply_message(m, list));
         if (!cJSON_IsArray(list))
@@ -285,6 +287,7 @@ enum tr_status tr_map_apply(const struct tr_source_map *m, cJSON *record)
         if (i < FIRST_ANSWER && list->child)
             TR_PASS(add_system(m, record, list));
     }
+    cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
     if (cJSON_IsArray(turns))
         leave_out(m, turns);
     const cJSON *system = cJSON_GetObjectItemCaseSensitive(record, "system");

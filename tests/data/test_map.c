@@ -51,6 +51,10 @@ static void columns_messages_and_roles_are_renamed(void **state)
           "{\"conversations\": [{\"from\": \"system\", \"value\": \"be\"}, {\"from\": \"human\", \"value\": \"a\"}, "
           "{\"from\": \"observation\", \"value\": \"x\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n",
           U "a" E A "B" E_ON "|", TR_SHAPE_SHAREGPT },
+        { "{\"format\":\"sharegpt\",\"columns\":{\"messages\":\"talk\"},\"roles\":{\"system\":null}}",
+          "{\"talk\": [{\"from\": \"system\", \"value\": \"be\"}, {\"from\": \"human\", \"value\": \"a\"}, "
+          "{\"from\": \"gpt\", \"value\": \"b\"}]}\n",
+          U "a" E A "B" E_ON "|", TR_SHAPE_SHAREGPT },
         { "{\"columns\":{\"messages\":\"talk\"},\"message\":{\"role\":\"who\",\"content\":\"what\"},\"roles\":{"
           "\"system\":null,"
           "\"user\":\"client\"}}",
