@@ -100,6 +100,22 @@ template <int D_> struct by_warp {
         }
     }
 
+    /* c += A B, 16 elements of the summed dimension, which are rows of B from b_at on. */
+    template <typename T, int MT, int NT>
+    static __device__ inline void add_step(float (&c)[MT][NT][4], const uint32_t (&a)[MT][4], uint32_t b_at)
+    {
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) {
+            uint32_t b[4];
+            load4x_turned(b, b_at + (uint32_t)(n * 16) * 2);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma<T>(c[m][2 * n], a[m], b[0], b[1]);
+                mma<T>(c[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+
     /* c += P B, P (16 MT, 8 KT) in registers, rounded to T; B (8 KT, 8 NT) in shared memory, rows of D elements. */
     template <typename T, int MT, int KT, int NT>
     static __device__ inline void of_result(float (&c)[MT][NT][4], const float (&p)[MT][KT][4], uint32_t b_at)
@@ -107,19 +123,11 @@ template <int D_> struct by_warp {
         b_at += lane_of_left<LD>();
 #pragma unroll
         for (int k = 0; k < KT / 2; k++) {
-            uint32_t a[MT][4], b[4];
+            uint32_t a[MT][4];
 #pragma unroll
             for (int m = 0; m < MT; m++)
                 left_of<T>(a[m], p[m], k);
-#pragma unroll
-            for (int n = 0; n < NT / 2; n++) {
-                load4x_turned(b, b_at + (uint32_t)(k * 16 * LD + n * 16) * 2);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    mma<T>(c[m][2 * n], a[m], b[0], b[1]);
-                    mma<T>(c[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
+            add_step<T>(c, a, b_at + (uint32_t)(k * 16 * LD) * 2);
         }
     }
 
@@ -131,19 +139,11 @@ template <int D_> struct by_warp {
         a_at += lane_of_left<LD_A>(), b_at += lane_of_left<LD>();
 #pragma unroll
         for (int k = 0; k < K / 16; k++) {
-            uint32_t a[MT][4], b[4];
+            uint32_t a[MT][4];
 #pragma unroll
             for (int m = 0; m < MT; m++)
                 load4x(a[m], a_at + (uint32_t)(m * 16 * LD_A + k * 16) * 2);
-#pragma unroll
-            for (int n = 0; n < NT / 2; n++) {
-                load4x_turned(b, b_at + (uint32_t)(k * 16 * LD + n * 16) * 2);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    mma<T>(c[m][2 * n], a[m], b[0], b[1]);
-                    mma<T>(c[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
+            add_step<T>(c, a, b_at + (uint32_t)(k * 16 * LD) * 2);
         }
     }
 };
