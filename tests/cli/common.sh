@@ -56,3 +56,22 @@ for line in open(sys.argv[1]):
         print(*[f"{k}={json.dumps(e[k])}" for k in ("event", "step", "loss", "grad_norm", "lr", "tokens", "samples") if k in e])
 PY
 }
+
+# eval_of_pairs TASK OUTPUT DATA: eval says of the model that was written what the run said of its last evaluation, to the bit; on two
+# ranks to rounding. Reads the reference from model; without one it is refused.
+eval_of_pairs() {
+    local asks=(eval --model "$2" --data "$3" --task "$1" --sequence_length 128 --json)
+    "$TRIREME" "${asks[@]}" --ref_model model >one.json
+    rm -rf "$2/.cache"
+    "$TRIREME" launch --nproc-per-node 2 "${asks[@]}" --ref_model model --tp 2 >two.json
+    python3 - "$2" <<'PY' || fail "eval of $1"
+import json, sys
+last = [e for e in map(json.loads, open(sys.argv[1] + "/events.jsonl")) if e["event"] == "eval"][-1]
+one, two = (json.loads(open(name).readlines()[-1]) for name in ("one.json", "two.json"))
+names = [k for k in one if k in last]
+assert len(names) >= 8 and all(one[k] == last[k] for k in names), (one, last)
+assert all(abs(two[k] - one[k]) <= 4e-5 * max(abs(one[k]), 1e-2) for k in names), (one, two)
+PY
+    expect 2 "$TRIREME" "${asks[@]}"
+    grep -q 'give --ref_model DIR' stderr || fail "$(cat stderr)"
+}

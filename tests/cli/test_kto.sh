@@ -96,21 +96,7 @@ assert (steps[-1]["kl"] == 0) == (sys.argv[1] == "apo"), steps[-1]
 PY
 done
 
-# eval says of the model that was written what the run said of its last evaluation, to the bit; on two ranks to rounding.
-asks=(eval --model lora --data answers.jsonl --task kto --sequence_length 128 --json )
-"$TRIREME" "${asks[@]}" --ref_model model >one.json
-rm -rf lora/.cache
-"$TRIREME" launch --nproc-per-node 2 "${asks[@]}" --ref_model model --tp 2 >two.json
-python3 - <<'PY' || fail "eval of kto"
-import json
-last = [e for e in map(json.loads, open("lora/events.jsonl")) if e["event"] == "eval"][-1]
-one, two = (json.loads(open(name).readlines()[-1]) for name in ("one.json", "two.json"))
-names = [k for k in one if k in last]
-assert len(names) >= 8 and all(one[k] == last[k] for k in names), (one, last)
-assert all(abs(two[k] - one[k]) <= 4e-5 * max(abs(one[k]), 1e-2) for k in names), (one, two)
-PY
-expect 2 "$TRIREME" "${asks[@]}"
-grep -q 'give --ref_model DIR' stderr || fail "$(cat stderr)"
+eval_of_pairs kto lora answers.jsonl
 
 # Refusals.
 preference_data pairs.jsonl

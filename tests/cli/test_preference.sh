@@ -71,21 +71,7 @@ done
 expect 2 "$TRIREME" train "${resume[@]}" --output whole --resume auto --beta 0.2
 grep -q 'beta was' stderr || fail "another beta on resume: $(cat stderr)"
 
-# eval says of the model that was written what the run said of its last evaluation, to the bit; on two ranks to rounding.
-asks=(eval --model whole --data held.jsonl --task dpo --sequence_length 128 --json )
-"$TRIREME" "${asks[@]}" --ref_model model >one.json
-rm -rf whole/.cache
-"$TRIREME" launch --nproc-per-node 2 "${asks[@]}" --ref_model model --tp 2 >two.json
-python3 - <<'PY' || fail "eval of dpo"
-import json
-last = [e for e in map(json.loads, open("whole/events.jsonl")) if e["event"] == "eval"][-1]
-one, two = (json.loads(open(name).readlines()[-1]) for name in ("one.json", "two.json"))
-names = [k for k in one if k in last]
-assert len(names) >= 8 and all(one[k] == last[k] for k in names), (one, last)
-assert all(abs(two[k] - one[k]) <= 4e-5 * max(abs(one[k]), 1e-2) for k in names), (one, two)
-PY
-expect 2 "$TRIREME" "${asks[@]}"
-grep -q 'give --ref_model DIR' stderr || fail "$(cat stderr)"
+eval_of_pairs dpo whole held.jsonl
 expect 0 "$TRIREME" eval --model whole --data held.jsonl --task orpo --sequence_length 128
 grep -q 'rewards: accuracy .* over 8 pairs' stdout || fail "$(cat stdout)"
 
